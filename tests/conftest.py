@@ -1,0 +1,42 @@
+"""What all tests share: a hypothesis profile that gives the same examples everywhere, and where models are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Before numpy and ONNX Runtime are loaded: two test workers share two cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest  # noqa: E402  - the environment has to be set first
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Derandomised: a failure on one machine is a failure on every machine. No deadline: machines differ in speed.
+settings.register_profile(
+    "fddps",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("fddps")
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """The folder ``shared`` beside the checkout, with hard cases and benchmarks."""
+    folder = ROOT.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("the folder ../shared (hard cases, benchmarks) is not beside this checkout")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def models_dir() -> Path:
+    """The folder ``.models`` that ``make models`` and ``make package-models`` fill."""
+    folder = ROOT / ".models"
+    if not folder.is_dir():
+        pytest.skip("no .models folder: run `make package-models` or `make models`")
+    return folder
