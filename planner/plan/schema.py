@@ -11,8 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_ID = "fddps/plan/v1"
 
-Ns = Annotated[int, Field(ge=0)]
-Bytes = Annotated[int, Field(ge=0)]
+# Exact in every JSON reader, and thousands of them add up within 64 bits: 104 days, 8 PiB.
+_LARGEST = 2**53
+Ns = Annotated[int, Field(ge=0, le=_LARGEST)]
+Bytes = Annotated[int, Field(ge=0, le=_LARGEST)]
 
 
 class _Record(BaseModel):
@@ -48,7 +50,10 @@ class InputSpec(_Record):
 
 
 class DeviceSpec(_Record):
-    """A device of the plan; see ``cluster.types.Device``. ``members``: the devices that this one spans (all cores in one session)."""
+    """A device of the plan; see ``cluster.types.Device``.
+
+    ``members``: the devices that this one spans (all cores in one session).
+    """
 
     name: str
     kind: str
@@ -68,7 +73,7 @@ class LinkSpec(_Record):
     src: str
     dst: str
     latency_ns: Ns
-    bytes_per_s: Annotated[int, Field(ge=0)]
+    bytes_per_s: Annotated[int, Field(ge=0, le=_LARGEST)]
     channel: str = ""
     kind: str = ""
 
@@ -101,7 +106,8 @@ class Split(_Record):
 class Segment(_Record):
     """A convex one-device set of tasks that one session runs; tasks in execution order.
 
-    ``tasks`` are names of operators of the split graph. Weights and constants are not listed; they follow their consumers.
+    ``tasks`` are names of operators of the split graph. Weights and constants are not listed; they follow their
+    consumers.
     """
 
     id: str
