@@ -40,6 +40,8 @@ class ModelRef(_Record):
     digest: str
     simplification: int
     file_sha256: str = ""
+    batch: int | None = None
+    batch_axes: dict[str, int] = {}
 
 
 class InputSpec(_Record):
