@@ -1,0 +1,62 @@
+"""The one door to numba.
+
+Kernels are plain typed Python functions over numpy arrays. :func:`kernel` compiles one on its first call, so that importing
+a scheduler (for ``fddps --help``, say) does not import numba. Machine code is cached beside the module, or in the user's
+cache folder, or, where neither can be written, not at all.
+
+numba renews a cached kernel when its own file changes, not when a kernel that it calls does: after an edit of a callee
+in another file, delete ``__pycache__``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class LazyKernel(Generic[P, R]):
+    """A function that numba compiles when it is first called."""
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        self.python = function
+        self._compiled: Callable[P, R] | None = None
+
+    def compiled(self) -> Callable[P, R]:
+        """The numba dispatcher; made once."""
+        if self._compiled is None:
+            self._compiled = _compile(cast(FunctionType, self.python))
+        return self._compiled
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the compiled function."""
+        return self.compiled()(*args, **kwargs)
+
+
+def kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function with numba on first use; it may call other kernels.
+
+    Args:
+        function: takes and returns arrays, numbers and (named) tuples of these.
+    """
+    return LazyKernel(function)
+
+
+def _compile(function: FunctionType) -> Callable[..., Any]:
+    """``numba.njit`` with the kernels that ``function`` names replaced by their dispatchers."""
+    import numba  # type: ignore[import-untyped,unused-ignore]
+
+    scope = dict(function.__globals__)
+    for name in function.__code__.co_names:
+        if isinstance(scope.get(name), LazyKernel):
+            scope[name] = scope[name].compiled()
+    resolved = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+    resolved.__qualname__ = function.__qualname__
+    resolved.__module__ = function.__module__
+    try:
+        return cast(Callable[..., Any], numba.njit(cache=True)(resolved))
+    except RuntimeError:  # no folder that numba could write its cache to
+        return cast(Callable[..., Any], numba.njit(resolved))
