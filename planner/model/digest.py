@@ -1,0 +1,41 @@
+"""Digest of a loaded graph: what ties a plan to its model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+
+from planner.graph.op_graph import Op, OpGraph, TensorInfo
+from planner.model.protos import node_proto, tensor_proto
+
+
+def graph_digest(graph: OpGraph, opsets: Mapping[str, int]) -> str:
+    """``sha256:...`` over structure, attributes, shapes, small constants, names, types and shapes of weights.
+
+    Not over the content of large weights: that would read a whole model.
+    """
+    digest = hashlib.sha256()
+    for part in _parts(graph, opsets):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _parts(graph: OpGraph, opsets: Mapping[str, int]) -> Iterator[bytes]:
+    for domain in sorted({op.domain for op in graph.ops}):
+        yield f"opset {domain!r} {opsets.get(domain, 0)}".encode()
+    for op in graph.ops:
+        yield _op_bytes(op)
+    for title, names in (("input", graph.inputs), ("output", graph.outputs), ("weight", sorted(graph.weights))):
+        for name in names:
+            yield f"{title} {_info_text(graph.tensors[name])}".encode("utf-8", "surrogateescape")
+    for name in sorted(graph.constants):
+        yield tensor_proto(graph.constants[name], name).SerializeToString(deterministic=True)
+
+
+def _op_bytes(op: Op) -> bytes:
+    return str(op.version).encode() + b" " + node_proto(op).SerializeToString(deterministic=True)
+
+
+def _info_text(info: TensorInfo) -> str:
+    return f"{info.name!r} {info.kind} {info.dtype} {info.shape}"
