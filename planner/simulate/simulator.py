@@ -16,9 +16,10 @@ from planner.cluster.types import Link
 from planner.errors import PlanError
 from planner.plan.check import find_cycle
 from planner.plan.schema import Plan
-from planner.simulate.core import ArrayResult, simulate_arrays
+from planner.simulate.core import simulate_arrays
 
 _SHOWN = 5
+_LONGEST_NS = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,17 @@ class SimulationResult:
 
 
 @dataclass(frozen=True, slots=True)
+class _Times:
+    """The core's answer as Python integers."""
+
+    step_ns: int
+    start_ns: list[int]
+    finish_ns: list[int]
+    sent_ns: list[int]
+    arrival_ns: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class _Numbered:
     """A plan as the core wants it."""
 
@@ -118,16 +130,7 @@ def simulate(
     numbered = _number(plan)
     if dependencies is not None:
         _check_dependencies(plan, numbered, dependencies)
-    run = simulate_arrays(
-        numbered.duration_ns,
-        numbered.following,
-        numbered.src,
-        numbered.dst,
-        numbered.transfer_ns,
-        numbered.channel,
-    )
-    if not run.complete:
-        raise _deadlock(plan, numbered, run)
+    run = _run(plan, numbered)
     segments = tuple(
         SimulatedSegment(*row) for row in zip(numbered.ids, numbered.device, run.start_ns, run.finish_ns, strict=True)
     )
@@ -148,6 +151,30 @@ def simulate(
         sum(numbered.transfer_ns),
         sum(transfer.nbytes for transfer in plan.transfers),
     )
+
+
+def _run(plan: Plan, numbered: _Numbered) -> _Times:
+    # The core counts in 64 bits; no step is longer than everything in a row.
+    if sum(numbered.duration_ns) + sum(numbered.transfer_ns) > _LONGEST_NS:
+        raise PlanError("the times add up to more than a century", where="devices and transfers")
+    result = simulate_arrays(
+        numbered.duration_ns,
+        numbered.following,
+        numbered.src,
+        numbered.dst,
+        numbered.transfer_ns,
+        numbered.channel,
+    )
+    times = _Times(
+        result.step_ns,
+        result.start_ns.tolist(),
+        result.finish_ns.tolist(),
+        result.sent_ns.tolist(),
+        result.arrival_ns.tolist(),
+    )
+    if not result.complete:
+        raise _deadlock(plan, numbered, times)
+    return times
 
 
 def _number(plan: Plan) -> _Numbered:
@@ -196,7 +223,7 @@ def _number(plan: Plan) -> _Numbered:
     return _Numbered(ids, device, duration_ns, previous, following, src, dst, transfer_ns, channel, names)
 
 
-def _transfers(plan: Plan, numbered: _Numbered, run: ArrayResult) -> tuple[SimulatedTransfer, ...]:
+def _transfers(plan: Plan, numbered: _Numbered, run: _Times) -> tuple[SimulatedTransfer, ...]:
     return tuple(
         SimulatedTransfer(
             transfer.tensor,
@@ -216,7 +243,7 @@ def _transfers(plan: Plan, numbered: _Numbered, run: ArrayResult) -> tuple[Simul
     )
 
 
-def _critical_path(numbered: _Numbered, run: ArrayResult) -> list[int]:
+def _critical_path(numbered: _Numbered, run: _Times) -> list[int]:
     """Back from the segment that ends last to what each one waited for.
 
     Ties: the earliest segment of the plan ends last; its device before its transfers; the first transfer.
@@ -273,7 +300,7 @@ def _check_dependencies(
                 raise PlanError(f"{tensor!r}, which the segment {reader!r} reads, {problem}", where="transfers")
 
 
-def _deadlock(plan: Plan, numbered: _Numbered, run: ArrayResult) -> PlanError:
+def _deadlock(plan: Plan, numbered: _Numbered, run: _Times) -> PlanError:
     blocked = [name for name, start in zip(numbered.ids, run.start_ns, strict=True) if start < 0]
     names = ", ".join(blocked[:_SHOWN]) + (f" and {len(blocked) - _SHOWN} more" if len(blocked) > _SHOWN else "")
     cycle = find_cycle(plan)
