@@ -91,8 +91,8 @@ def size_of(info: TensorInfo | None, axis: int) -> int:
 
 
 def input_at(ctx: OpContext, index: int) -> TensorInfo | None:
-    """An input, None where absent or past the end."""
-    return ctx.inputs[index] if index < len(ctx.inputs) else None
+    """An input, None where absent, past the end, or at -1 (an operator type that has no such input)."""
+    return ctx.inputs[index] if 0 <= index < len(ctx.inputs) else None
 
 
 def output_at(ctx: OpContext, index: int) -> TensorInfo | None:

@@ -14,6 +14,7 @@ from typing import Final
 from planner.errors import PlanError
 from planner.graph.op_graph import OpContext, TensorInfo
 from planner.split import (
+    along_axis,
     attention,
     conv,
     conv_transpose,
@@ -22,12 +23,12 @@ from planner.split import (
     layout,
     matmul,
     normalization,
+    pad_slice,
     pool,
     quantize,
     reduction,
     resize,
     rnn,
-    selection,
     shape,
 )
 from planner.split.common import Rule
@@ -39,6 +40,7 @@ __all__ = ["RULES", "Rule", "has_rule", "shard_op", "split_axes"]
 def _merge() -> Mapping[tuple[str, str], Rule]:
     merged: dict[tuple[str, str], Rule] = {}
     for module in (
+        along_axis,
         attention,
         conv,
         conv_transpose,
@@ -47,12 +49,12 @@ def _merge() -> Mapping[tuple[str, str], Rule]:
         layout,
         matmul,
         normalization,
+        pad_slice,
         pool,
         quantize,
         reduction,
         resize,
         rnn,
-        selection,
         shape,
     ):
         for key, rule in module.RULES.items():
