@@ -71,7 +71,7 @@ def run_op(
         ],
         [onnx.ValueInfoProto(name=name) for name in outputs if name],
         [
-            numpy_helper.from_array(np.ascontiguousarray(v), f"i{k}")
+            numpy_helper.from_array(np.asarray(v, order="C"), f"i{k}")
             for k, v in enumerate(values)
             if v is not None and k in constants
         ],
@@ -85,7 +85,7 @@ def run_op(
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    results = iter(session.run(None, {f"i{k}": np.ascontiguousarray(values[k]) for k in fed}))
+    results = iter(session.run(None, {f"i{k}": np.asarray(values[k], order="C") for k in fed}))
     return [next(results) if name else None for name in outputs]
 
 
