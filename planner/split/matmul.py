@@ -23,6 +23,7 @@ from planner.split.common import (
     shape_of,
     size_of,
 )
+from planner.split.einsum import EINSUM
 from planner.split.regions import COMBINABLE, MaybeUse, broadcast_use, known_axis, single_element, use
 from planner.split.types import Absent, Shard, SplitAxis
 
@@ -192,6 +193,7 @@ def _product(what: _Operands) -> Rule:
 
 
 RULES: Final[Mapping[tuple[str, str], Rule]] = {
+    ("", "Einsum"): EINSUM,
     ("", "Gemm"): AxesRule(_gemm_axes, _gemm_shard),
     ("", "MatMul"): _product(_Operands(sums=True)),
     ("", "MatMulInteger"): _product(_Operands(of_rows=(2,), of_columns=(3,), sums=True)),

@@ -79,12 +79,17 @@ def broadcast_axes(
 
 
 def known_axis(
-    ctx: OpContext, name: str, size: int, inputs: Mapping[int, MaybeUse], outputs: Mapping[int, AxisUse]
+    ctx: OpContext,
+    name: str,
+    size: int,
+    inputs: Mapping[int, MaybeUse],
+    outputs: Mapping[int, AxisUse],
+    combine: str = "concat",
 ) -> Iterable[SplitAxis]:
     """The axis, unless it is not known where it shows in some input."""
     uses = {i: where for i, where in inputs.items() if not isinstance(where, bool)}
     if len(uses) == len(inputs):
-        yield make_axis(ctx, name, size, uses, outputs)
+        yield make_axis(ctx, name, size, uses, outputs, combine)
 
 
 def ranges_of(axis: int, start: int, stop: int, parts: Iterable[tuple[int, int]]) -> Region:

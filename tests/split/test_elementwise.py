@@ -56,7 +56,7 @@ def test_variadic_operators(op_type: str, found: tuple[tuple[int, ...], ...]) ->
 @given(found=broadcasts(3))
 @settings(max_examples=15, derandomize=True, deadline=None)
 def test_where(found: tuple[tuple[int, ...], ...]) -> None:
-    full, condition, left, right = found
+    _, condition, left, right = found
     values = [ints(condition, 0, 2).astype(bool), floats(left, 1), floats(right, 2)]
     check_split("Where", values, opset=16, exactly=_dims(np.broadcast_shapes(condition, left, right)))
 
