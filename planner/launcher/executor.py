@@ -1,0 +1,240 @@
+"""Runs the steps of a partitioned model on its workers: what a :class:`PlannedSession` is made of."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Final
+
+from planner.errors import ExecutionError, FddpsError
+from planner.launcher.devices import LocalDevice
+from planner.launcher.routes import routes_by_device
+from planner.launcher.session import SegmentSession, WeightStore, stub_folder
+from planner.launcher.worker import Inbox, SegmentRoute, SegmentTime, StepReport, StopFlag, Worker
+from planner.partition.types import PartitionedModel
+
+_JOIN_S: Final = 10.0
+_EXIT_JOIN_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTiming:
+    """When a segment ran, by ``time.perf_counter_ns``."""
+
+    segment: str
+    device: str
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepResult:
+    """One executed step.
+
+    Attributes:
+        values: graph outputs that segments made; in a traced step all values that segments made. Values of ONNX
+            Runtime, or numpy arrays of strings.
+        timings: one entry a segment, in the partitioned model's order.
+        peak_bytes: by device, most bytes of values alive at one time; only in a traced step, else 0.
+    """
+
+    values: Mapping[str, Any]
+    timings: tuple[SegmentTiming, ...]
+    peak_bytes: Mapping[str, int]
+
+
+class Executor:
+    """Sessions and workers of a partitioned model.
+
+    Args:
+        model: what to run.
+        devices: every device that its segments name.
+
+    Raises:
+        ExecutionError: if a session cannot be created.
+    """
+
+    def __init__(self, model: PartitionedModel, devices: Mapping[str, LocalDevice]) -> None:
+        self._segments = [(segment.id, segment.device) for segment in model.segments]
+        routes = routes_by_device(model)
+        self._devices = [devices[name] for name in routes]
+        self._feeds = [_feeds_of(model, name) for name in routes]
+        self._reports: SimpleQueue[StepReport] = SimpleQueue()
+        self._called_off = StopFlag()
+        self._inboxes: list[Inbox] = [SimpleQueue() for _ in routes]
+        self._lock = threading.Lock()
+        self._step = 0
+        self._in_use: Any = None
+        self.weight_bytes = {name: _weight_bytes(model, name) for name in routes}
+        weights = WeightStore()
+        with stub_folder() as stubs:
+            self._workers = []
+            for index, (name, device_routes) in enumerate(routes.items()):
+                share = 2 * self.weight_bytes[name] > devices[name].memory_bytes > 0
+                build = partial(_build, model, device_routes, devices[name], weights, stubs, share)
+                worker = Worker(
+                    index, devices[name], build, device_routes, self._inboxes, self._reports, self._called_off
+                )
+                self._workers.append(worker)
+            # At interpreter exit too, and before that when nobody holds this object any more.
+            self._finalizer = weakref.finalize(
+                self, _stop, self._workers, self._inboxes, self._called_off, _EXIT_JOIN_S
+            )
+            self._start()
+
+    def run(self, feeds: Mapping[str, Any], *, traced: bool = False) -> StepResult:
+        """Run one step; concurrent callers take turns.
+
+        Args:
+            feeds: graph input -> inner C value of ONNX Runtime, or a numpy array of strings. The caller keeps the
+                memory behind them alive until this returns.
+            traced: keep every value that a segment makes, and measure the memory they take.
+
+        Raises:
+            ExecutionError: if a segment fails, or the executor is closed.
+        """
+        with self._lock:
+            if not self._finalizer.alive:
+                raise ExecutionError("the session is closed", next_step="open the plan again")
+            self._step += 1
+            step = self._step
+            # If the caller leaves by a second Ctrl-C, workers may still read these.
+            self._in_use = feeds
+            for worker in self._workers:
+                worker.run_options.terminate = False
+            for inbox, names in zip(self._inboxes, self._feeds, strict=True):
+                inbox.put(("run", step, {name: feeds[name] for name in names}, traced))
+            reports = self._wait(step)
+            self._in_use = None
+        return self._result(reports)
+
+    def close(self) -> None:
+        """Stop the workers and free their sessions; may be called again."""
+        with self._lock:
+            if self._finalizer.detach() is not None:
+                _stop(self._workers, self._inboxes, self._called_off, _JOIN_S)
+
+    def _start(self) -> None:
+        """Start the workers and wait until all sessions exist."""
+        try:
+            for worker in self._workers:
+                worker.thread.start()
+            reports = sorted((self._reports.get() for _ in self._workers), key=lambda report: report.worker)
+        except BaseException:
+            self._finalizer()
+            raise
+        for report in reports:
+            if report.error is not None:
+                self._finalizer.detach()
+                _stop(self._workers, self._inboxes, self._called_off, _JOIN_S)
+                raise report.error
+
+    def _wait(self, step: int) -> list[StepReport]:
+        """One report from every worker; the first error calls the step off and is raised when all have stopped."""
+        reports: list[StepReport] = []
+        first: BaseException | None = None
+        waiting = len(self._workers)
+        while waiting:
+            try:
+                # Without a timeout, and interruptible by Ctrl-C in the main thread all the same.
+                report = self._reports.get()
+            except BaseException as problem:
+                if first is not None:
+                    # A second Ctrl-C while a segment does not end: leave; the session is of no use any more.
+                    self._finalizer()
+                    raise
+                first = problem
+                self._call_off(step)
+                continue
+            if report.step != step:
+                continue
+            waiting -= 1
+            reports.append(report)
+            if report.error is not None and first is None:
+                first = report.error
+                self._call_off(step)
+        if first is not None:
+            if not isinstance(first, FddpsError | KeyboardInterrupt):
+                # A defect has ended that worker's thread.
+                self._finalizer()
+            raise first
+        return reports
+
+    def _call_off(self, step: int) -> None:
+        _call_off(self._workers, self._inboxes, self._called_off, step)
+
+    def _result(self, reports: list[StepReport]) -> StepResult:
+        values: dict[str, Any] = {}
+        times: list[SegmentTime] = []
+        for report in reports:
+            values.update(report.outputs)
+            times += report.times
+        times.sort(key=lambda entry: entry.position)
+        timings = tuple(SegmentTiming(*self._segments[t.position], t.start_ns, t.end_ns) for t in times)
+        peaks = {self._devices[report.worker].name: report.peak_bytes for report in reports}
+        return StepResult(values, timings, peaks)
+
+
+def _build(
+    model: PartitionedModel,
+    routes: tuple[SegmentRoute, ...],
+    device: LocalDevice,
+    weights: WeightStore,
+    stubs: Any,
+    share_weights: bool,
+) -> list[SegmentSession]:
+    results = frozenset(info.name for info in model.outputs)
+    return [
+        SegmentSession(
+            model.segments[route.position],
+            device,
+            weights,
+            stubs,
+            share_weights=share_weights,
+            host_outputs=results,
+        )
+        for route in routes
+    ]
+
+
+def _feeds_of(model: PartitionedModel, device: str) -> tuple[str, ...]:
+    """Graph inputs that segments of a device read."""
+    graph_inputs = {info.name for info in model.inputs}
+    reads = [info.name for segment in model.segments if segment.device == device for info in segment.inputs]
+    return tuple(name for name in dict.fromkeys(reads) if name in graph_inputs)
+
+
+def _weight_bytes(model: PartitionedModel, device: str) -> int:
+    """Bytes of the distinct weights of a device."""
+    sizes: dict[str, int] = {}
+    for segment in model.segments:
+        if segment.device == device:
+            for name, weight in segment.weights.items():
+                sizes[weight.key or f"{segment.id}/{name}"] = weight.info.nbytes
+    return sum(sizes.values())
+
+
+def _call_off(workers: list[Worker], inboxes: list[Inbox], flag: StopFlag, step: int) -> None:
+    flag.step = max(flag.step, step)
+    for worker, inbox in zip(workers, inboxes, strict=True):
+        # Ends a run in progress at its next operator.
+        worker.run_options.terminate = True
+        inbox.put(("look", step))
+
+
+def _stop(workers: list[Worker], inboxes: list[Inbox], flag: StopFlag, join_s: float) -> None:
+    """Stop all workers; refers to no executor, so that a forgotten one can be collected."""
+    for worker, inbox in zip(workers, inboxes, strict=True):
+        worker.run_options.terminate = True
+        inbox.put(("stop",))
+    flag.step = max(flag.step, 1 << 62)
+    deadline = time.monotonic() + join_s
+    for worker in workers:
+        # A garbage collection may come to run this in a worker itself.
+        if worker.thread.is_alive() and worker.thread is not threading.current_thread():
+            worker.thread.join(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,155 @@
+"""Inputs for a plan, random or from a file, and outputs into one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from planner.errors import InputError, OutputError
+from planner.graph.op_graph import Array, TensorInfo
+from planner.launcher.values import FOREIGN_TYPES, dtype_of, numpy_dtype
+
+DEFAULT_INT_HIGH: Final = 100
+
+
+def random_feeds(
+    inputs: Iterable[TensorInfo], seed: int, *, int_high: Mapping[str, int] | int = DEFAULT_INT_HIGH
+) -> dict[str, Array]:
+    """Seeded inputs: normal floats, small non-negative integers, random bools, short strings.
+
+    Each input has a stream of its own, drawn from the seed and its name: adding an input changes no other.
+
+    Args:
+        inputs: types and shapes; a size that is not known counts as ``TensorInfo.dims`` does.
+        seed: same seed, same inputs, on every machine.
+        int_high: integers are below this; by input name or one for all (token ids, lengths, class numbers).
+
+    Raises:
+        InputError: if an input is no tensor or of a type without random values.
+    """
+    feeds: dict[str, Array] = {}
+    for info in inputs:
+        high = int_high if isinstance(int_high, int) else int_high.get(info.name, DEFAULT_INT_HIGH)
+        stream = np.random.default_rng([seed, zlib.crc32(info.name.encode("utf-8", "surrogatepass"))])
+        feeds[info.name] = _random(info, stream, high)
+    return feeds
+
+
+def _random(info: TensorInfo, stream: np.random.Generator, high: int) -> Array:
+    dtype = _dtype_for(info)
+    shape = info.dims
+    if info.dtype == "string":
+        numbers = stream.integers(0, DEFAULT_INT_HIGH, shape)
+        return np.asarray(np.vectorize(lambda n: f"s{n}", otypes=[object])(numbers), dtype=object).reshape(shape)
+    if info.dtype == "bool":
+        return np.asarray(stream.integers(0, 2, shape), dtype=bool)
+    if dtype.kind in "iu" or info.dtype in ("int4", "uint4"):
+        limit = 8 if info.dtype in ("int4", "uint4") else min(high, 100 if dtype.itemsize == 1 else high)
+        return np.asarray(stream.integers(0, max(limit, 1), shape)).astype(dtype)
+    if dtype.kind == "c":
+        return np.asarray(stream.standard_normal(shape) + 1j * stream.standard_normal(shape)).astype(dtype)
+    return np.asarray(stream.standard_normal(shape)).astype(dtype)
+
+
+def _dtype_for(info: TensorInfo) -> np.dtype[Any]:
+    try:
+        if info.kind == "tensor":
+            return numpy_dtype(info.dtype)
+    except TypeError:
+        pass
+    raise InputError(
+        f"no random values for a {info.kind} of {info.dtype}",
+        where=f"input '{info.name}'",
+        expected="a tensor of numbers, bools or strings",
+        next_step="give inputs in a file",
+    )
+
+
+def load_npz(path: str | Path) -> dict[str, Array]:
+    """Read arrays by name from an ``.npz`` file; nothing in it is unpickled.
+
+    Raises:
+        InputError: if there is no such file, or an array in it is pickled or damaged.
+    """
+    where = os.fspath(path)
+    expected = "an .npz file with one array an input (numpy.savez)"
+    try:
+        with np.load(where, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise InputError("holds a single array", where=where, expected=expected)
+            return {name: archive[name] for name in archive.files}
+    except OSError as problem:
+        raise InputError(f"cannot be read: {problem.strerror or problem}", where=where, expected=expected) from None
+    except (
+        ValueError,
+        EOFError,
+        KeyError,
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+        MemoryError,
+    ) as problem:
+        raise InputError(
+            f"cannot be read: {str(problem) or type(problem).__name__}",
+            where=where,
+            expected=expected,
+            next_step="save strings as fixed-width text (dtype 'U'), not as objects",
+        ) from None
+
+
+def save_npz(path: str | Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays by name into an ``.npz`` file, all of it or nothing.
+
+    Keys are the names exactly, whatever is in them: numpy reads them back as they are, and nothing extracts them as
+    files. Strings are written as fixed-width text, and types that numpy lacks (bfloat16, ...) as float32 or int8.
+
+    Raises:
+        OutputError: if the file cannot be written, or a value is no array.
+    """
+    target = Path(path)
+    beside = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
+    try:
+        try:
+            with zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+                for name, value in arrays.items():
+                    _write_entry(archive, name, value, target)
+            os.replace(beside, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            raise
+    except (OSError, ValueError, UnicodeError) as problem:
+        reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+        raise OutputError(
+            f"cannot be written: {reason}",
+            where=str(target),
+            expected="a file in an existing folder that you may write to",
+        ) from None
+
+
+def _write_entry(archive: zipfile.ZipFile, name: str, value: Any, target: Path) -> None:
+    if not isinstance(value, np.ndarray):
+        raise OutputError(f"output '{name}' is a {type(value).__name__}", where=str(target), expected="a tensor")
+    # A fixed date: the same arrays give the same file.
+    entry = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+    # ZipInfo cuts names at a NUL and turns a system's separators into slashes; the key has to stay the name.
+    entry.filename = f"{name}.npy"
+    with archive.open(entry, "w", force_zip64=True) as file:
+        np.lib.format.write_array(file, _storable(value), allow_pickle=False)
+
+
+def _storable(value: Array) -> Array:
+    dtype = dtype_of(value)
+    if dtype == "string":
+        texts = [text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text) for text in value.flat]
+        return np.array(texts, dtype=np.str_).reshape(value.shape) if texts else np.zeros(value.shape, "<U1")
+    if dtype in FOREIGN_TYPES:
+        return value.astype(np.int8 if dtype in ("int4", "uint4") else np.float32)
+    return value

@@ -1,0 +1,247 @@
+"""A plan that is ready to run, with the interface of ``onnxruntime.InferenceSession``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import onnxruntime as ort
+
+from planner.errors import InputError
+from planner.graph.op_graph import TensorInfo
+from planner.launcher.devices import LocalDevices, find_devices
+from planner.launcher.executor import Executor, SegmentTiming, StepResult
+from planner.launcher.feeds import random_feeds
+from planner.launcher.values import dtype_of, element_type, ort_type, unwrap, wrap
+from planner.partition.segments import partition_plan
+from planner.partition.types import PartitionedModel
+from planner.plan.files import plan_model_path, read_plan
+from planner.plan.schema import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class ValueInfo:
+    """An input or output, as ONNX Runtime describes it.
+
+    Attributes:
+        name: of the graph input or output.
+        shape: one size a dimension; None where it depends on data.
+        type: e.g. ``tensor(float)``.
+    """
+
+    name: str
+    shape: list[int | None]
+    type: str
+
+
+class PlannedSession:
+    """Runs a plan; use it like an ``onnxruntime.InferenceSession``, and close it (or use ``with``).
+
+    Args:
+        plan: a plan file, or a plan (then ``model_path`` is needed unless its path is right from the working folder).
+        model_path: the model, if it is not where the plan says.
+        on_cpu: run every device of the plan on this machine's cores: results count, times do not.
+        device_map: plan device -> device to use instead, e.g. ``{"cuda:0": "cuda:2"}``.
+        allow_outside: whether the plan may name a model outside its own folder.
+
+    Raises:
+        PlanError, ModelError: if the plan or its model cannot be read, or do not fit each other.
+        UsageError: if ``device_map`` is wrong.
+        ExecutionError: if a device is not there or a session cannot be created.
+    """
+
+    def __init__(
+        self,
+        plan: str | Path | Plan,
+        *,
+        model_path: str | Path | None = None,
+        on_cpu: bool = False,
+        device_map: Mapping[str, str] | None = None,
+        allow_outside: bool = False,
+    ) -> None:
+        loaded = plan if isinstance(plan, Plan) else read_plan(plan)
+        folder = Path() if isinstance(plan, Plan) else Path(plan).parent
+        if model_path is None and not isinstance(plan, Plan):
+            model_path = plan_model_path(loaded, plan, allow_outside=allow_outside)
+        used = [queue.device for queue in loaded.devices if queue.segments]
+        # Before anything is loaded: a missing GPU should be reported at once.
+        devices = find_devices(loaded.cluster, used, on_cpu=on_cpu, device_map=device_map)
+        model = partition_plan(loaded, folder, model_path=Path(model_path) if model_path is not None else None)
+        self._open(model, devices)
+        self.plan: Plan | None = loaded
+
+    @classmethod
+    def from_partition(cls, model: PartitionedModel, devices: LocalDevices) -> PlannedSession:
+        """A session for a model that is partitioned already.
+
+        Raises:
+            ExecutionError: if a session cannot be created.
+        """
+        session = cls.__new__(cls)
+        session._open(model, devices)
+        session.plan = None
+        return session
+
+    def _open(self, model: PartitionedModel, devices: LocalDevices) -> None:
+        self.model = model
+        self.devices = devices
+        self.warnings = devices.warnings
+        self._inputs = {info.name: info for info in model.inputs}
+        self._constants = {name: weight.load() for name, weight in model.constants.items()}
+        self._last: StepResult | None = None
+        self._executor = Executor(model, devices.devices)
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        """Run one step.
+
+        Args:
+            output_names: which outputs, in which order; None or an empty list for all in the model's order.
+            input_feed: input name -> numpy array or ``onnxruntime.OrtValue``; nothing is converted, copied or kept.
+            run_options: accepted for compatibility; None only.
+
+        Returns:
+            One numpy array an output, in memory of its own.
+
+        Raises:
+            InputError: if a name, type or shape is wrong.
+            ExecutionError: if a segment fails or the session is closed.
+        """
+        if run_options is not None:
+            raise InputError("run options are not supported", expected="None")
+        names = self._requested(output_names)
+        result = self.step(input_feed)
+        return [self._output(name, result, input_feed) for name in names]
+
+    def step(self, input_feed: Mapping[str, Any], *, traced: bool = False) -> StepResult:
+        """Run one step and return what the workers made, without copies; see :class:`StepResult`.
+
+        Raises:
+            InputError, ExecutionError: as :meth:`run`.
+        """
+        owners = self._checked(input_feed)
+        feeds = {
+            name: value._get_c_value() if isinstance(value, ort.OrtValue) else value for name, value in owners.items()
+        }
+        self._last = self._executor.run(feeds, traced=traced)
+        # Not before the step is over: inner values do not keep the callers' arrays alive.
+        del owners
+        return self._last
+
+    def smoke(self, seed: int = 0) -> None:
+        """Run one step on random inputs: what cannot run fails here, and first-run costs are paid.
+
+        Raises:
+            ExecutionError: if a segment fails.
+        """
+        self.step(random_feeds(self.model.inputs, seed))
+
+    @property
+    def timings(self) -> tuple[SegmentTiming, ...]:
+        """When each segment of the last step ran; empty before the first."""
+        return self._last.timings if self._last is not None else ()
+
+    @property
+    def weight_bytes(self) -> Mapping[str, int]:
+        """Bytes of the distinct large weights of each device."""
+        return self._executor.weight_bytes
+
+    def get_inputs(self) -> list[ValueInfo]:
+        """What to feed, in the model's order."""
+        return [_described(info) for info in self.model.inputs]
+
+    def get_outputs(self) -> list[ValueInfo]:
+        """What :meth:`run` returns, in the model's order."""
+        return [_described(info) for info in self.model.outputs]
+
+    def close(self) -> None:
+        """Stop the workers and free everything; may be called again."""
+        self._executor.close()
+
+    def __enter__(self) -> PlannedSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _requested(self, output_names: Sequence[str] | None) -> list[str]:
+        known = [info.name for info in self.model.outputs]
+        if not output_names:
+            return known
+        for name in output_names:
+            if name not in known:
+                raise InputError(f"the model has no output '{name}'", expected=_listed(known))
+        return list(output_names)
+
+    def _output(self, name: str, result: StepResult, feeds: Mapping[str, Any]) -> Any:
+        if name in result.values:
+            return unwrap(result.values[name])
+        if name in self.model.direct:
+            value = feeds[self.model.direct[name]]
+            return unwrap(value) if isinstance(value, ort.OrtValue) else value.copy()
+        return self._constants[name].copy()
+
+    def _checked(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds as wrappers of ONNX Runtime (object arrays for strings), in the inputs' order."""
+        missing = [name for name in self._inputs if name not in feeds]
+        unknown = [name for name in feeds if name not in self._inputs]
+        if missing:
+            raise InputError(f"no value for {_listed(missing)}", expected=f"values for {_listed(list(self._inputs))}")
+        if unknown:
+            raise InputError(
+                f"the model has no input {_listed(unknown)}", expected=_listed(list(self._inputs)) or "no inputs"
+            )
+        return {name: _feed(feeds[name], info) for name, info in self._inputs.items()}
+
+
+def _feed(value: Any, info: TensorInfo) -> Any:
+    if isinstance(value, ort.OrtValue):
+        dtype, shape = element_type(value.data_type()), tuple(value.shape())
+    elif hasattr(value, "dtype") and hasattr(value, "shape"):
+        dtype, shape = dtype_of(value), tuple(value.shape)
+    else:
+        raise InputError(
+            f"a {type(value).__name__}", where=f"input '{info.name}'", expected="a numpy array or an OrtValue"
+        )
+    if dtype != info.dtype:
+        raise InputError(
+            f"element type {dtype}",
+            where=f"input '{info.name}'",
+            expected=info.dtype,
+            next_step=f"convert it, e.g. array.astype('{info.dtype}')",
+        )
+    if info.shape is not None and not _fits(shape, info.shape):
+        raise InputError(
+            f"shape {_shape_text(shape)}",
+            where=f"input '{info.name}'",
+            expected=_shape_text(info.shape),
+            next_step="a plan is for fixed shapes: plan again for another one",
+        )
+    if isinstance(value, ort.OrtValue):
+        return value
+    return value.astype(object) if dtype == "string" else wrap(value)
+
+
+def _fits(shape: tuple[int, ...], planned: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(planned) and all(
+        want is None or have == want for have, want in zip(shape, planned, strict=True)
+    )
+
+
+def _shape_text(shape: tuple[int | None, ...]) -> str:
+    return "x".join("?" if size is None else str(size) for size in shape) or "a scalar"
+
+
+def _described(info: TensorInfo) -> ValueInfo:
+    return ValueInfo(info.name, list(info.shape or ()), ort_type(info.dtype, info.kind))
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:8])
+    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
