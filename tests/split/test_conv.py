@@ -1,0 +1,138 @@
+"""Convolutions: every attribute that moves a window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.graph.op_graph import Array
+from planner.split.table import shard_op, split_axes
+from planner.split.types import Region
+from tests.split.harness import check_split, floats, ints, make_case
+
+Draw = st.DrawFn
+
+
+@st.composite
+def windows(draw: Draw, dims: int, pads: bool = True) -> tuple[list[int], dict[str, Any]]:
+    """Kernel and attributes of ``dims`` spatial dimensions."""
+    kernel = [draw(st.integers(1, 4)) for _ in range(dims)]
+    attributes: dict[str, Any] = {
+        "strides": draw(st.none() | st.lists(st.integers(1, 3), min_size=dims, max_size=dims)),
+        "dilations": draw(st.none() | st.lists(st.integers(1, 2), min_size=dims, max_size=dims)),
+    }
+    auto = draw(st.sampled_from([None, None, "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]))
+    attributes["auto_pad"] = auto
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        attributes["dilations"] = None  # ONNX Runtime refuses the two together
+    if pads and auto in (None, "NOTSET"):
+        most = [(k - 1) * (attributes["dilations"] or [1] * dims)[i] for i, k in enumerate(kernel)]
+        attributes["pads"] = draw(st.none() | st.tuples(*(st.integers(0, m) for m in most * 2)).map(list))
+    return kernel, attributes
+
+
+def spatial(case_out: tuple[int, ...]) -> list[str]:
+    return [f"spatial{i}" for i, size in enumerate(case_out[2:]) if size > 1]
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_conv(data: st.DataObject) -> None:
+    dims = data.draw(st.sampled_from([1, 2, 2, 3]))
+    kernel, attributes = data.draw(windows(dims))
+    group = data.draw(st.sampled_from([1, 1, 2, 3]))
+    per_group, made = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
+    size = [data.draw(st.integers(7, 11)) for _ in range(dims)]
+    attributes["group"] = group if data.draw(st.booleans()) or group > 1 else None
+    attributes["kernel_shape"] = kernel if data.draw(st.booleans()) else None
+    batch = data.draw(st.integers(1, 3))
+    bias = floats((made * group,), 3) if data.draw(st.booleans()) else None
+    inputs = [floats((batch, per_group * group, *size), 1), floats((made * group, per_group, *kernel), 2), bias]
+    if bias is None and data.draw(st.booleans()):
+        inputs.pop()
+    case = make_case("Conv", inputs, attributes)
+    assert case.expected[0] is not None
+    must = spatial(case.expected[0].shape)
+    must += ["batch"] * (batch > 1) + ["out_channel"] * ((group if group > 1 else made) > 1)
+    must += ["in_channel"] * (group == 1 and per_group > 1)
+    weights = (1, 2) if data.draw(st.booleans()) else ()
+    check_split("Conv", inputs, attributes, exactly=must, weights=weights[: len(inputs) - 1], seed=batch)
+
+
+def test_padding_wider_than_the_kernel_is_not_split_along_rows() -> None:
+    inputs = [floats((1, 2, 5, 5)), floats((2, 2, 1, 3))]
+    check_split("Conv", inputs, {"pads": [2, 1, 2, 1]}, exactly=("in_channel", "out_channel", "spatial1"))
+
+
+def test_depthwise_moves_input_channels_along() -> None:
+    case = make_case("Conv", [floats((1, 6, 5, 5)), floats((12, 1, 3, 3))], {"group": 6})
+    shard = shard_op(case.ctx, "out_channel", 1, 3)
+    assert shard.inputs == (Region.one(1, 1, 3), Region.one(0, 2, 6))
+    assert shard.outputs == (Region.one(1, 2, 6),)
+    assert shard.attributes["group"].value == 2
+
+
+def test_patches_are_read_exactly() -> None:
+    case = make_case("Conv", [floats((1, 3, 12, 8)), floats((4, 3, 4, 4))], {"strides": [4, 4]})
+    uses = {axis.name: axis.inputs[0] for axis in split_axes(case.ctx)}
+    rows = uses["spatial0"]
+    assert rows is not None and rows.exact and rows.scale == 4
+
+
+@pytest.mark.parametrize("activation", [None, "Relu", "LeakyRelu"])
+@pytest.mark.parametrize("residual", [False, True])
+def test_fused_conv(activation: str | None, residual: bool) -> None:
+    attributes: dict[str, Any] = {"activation": activation, "pads": [1, 1, 1, 1], "kernel_shape": [3, 3]}
+    attributes["activation_params"] = [0.1] if activation == "LeakyRelu" else None
+    inputs = [floats((2, 4, 6, 5)), floats((6, 4, 3, 3), 1), floats((6,), 2)]
+    if residual:
+        inputs.append(floats((2, 6, 6, 5), 3))
+    must = ["batch", "out_channel", "spatial0", "spatial1"] + ["in_channel"] * (activation is None)
+    check_split("FusedConv", inputs, attributes, domain="com.microsoft", opset=1, exactly=must, weights=(1, 2))
+
+
+@settings(max_examples=15)
+@given(data=st.data())
+def test_integer_conv(data: st.DataObject) -> None:
+    kernel, attributes = data.draw(windows(2))
+    group = data.draw(st.sampled_from([1, 2]))
+    attributes["group"] = group
+    x = ints((2, 2 * group, 8, 9), 0, 255, 1, "uint8")
+    weight = ints((2 * group, 2, *kernel), 0, 255, 2, "uint8")
+    zero_points = [np.uint8(data.draw(st.integers(0, 255))), None]
+    zero_points[1] = data.draw(st.sampled_from([None, np.array(7, np.uint8)]))
+    inputs = [x, weight, np.asarray(zero_points[0]), zero_points[1]]
+    expect = ["batch", "out_channel"] + ["in_channel"] * (group == 1)
+    check_split("ConvInteger", inputs, attributes, opset=10, expect=expect, weights=(1,))
+
+
+@settings(max_examples=20)
+@given(data=st.data())
+def test_quantised_conv(data: st.DataObject) -> None:
+    kernel, attributes = data.draw(windows(2))
+    group = data.draw(st.sampled_from([1, 2]))
+    attributes["group"] = group
+    made = 3 * group
+    per_channel = data.draw(st.booleans())
+    scales: Array = floats((made,), 5) ** 2 * 0.01 + 0.01 if per_channel else np.array(0.02, np.float32)
+    zeros = np.zeros((made,), np.int8) if per_channel else np.array(0, np.int8)
+    inputs = [
+        ints((2, 2 * group, 8, 9), 0, 255, 1, "uint8"),
+        np.array(0.03, np.float32),
+        np.array(121, np.uint8),
+        ints((made, 2, *kernel), -127, 127, 2, "int8"),
+        scales.astype(np.float32),
+        zeros,
+        np.array(0.11, np.float32),
+        np.array(117, np.uint8),
+        ints((made,), -500, 500, 3, "int32") if data.draw(st.booleans()) else None,
+    ]
+    inputs = inputs if inputs[8] is not None else inputs[:8]
+    case = make_case("QLinearConv", inputs, attributes, opset=10)
+    assert case.expected[0] is not None
+    must = ["batch", "out_channel", *spatial(case.expected[0].shape)]
+    check_split("QLinearConv", inputs, attributes, opset=10, exactly=must, weights=tuple(range(1, len(inputs))))
