@@ -1,0 +1,1 @@
+"""Scripts that export real architectures with random weights (``make models``); they need torch or TensorFlow."""
