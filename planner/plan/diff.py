@@ -153,7 +153,10 @@ def _segments(plan: Plan, device: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _model(plan: Plan) -> dict[str, str]:
-    rows = {"digest": plan.model.digest, "simplification": str(plan.model.simplification)}
+    model = plan.model
+    rows = {"digest": model.digest, "simplification": str(model.simplification)}
+    if model.batch is not None:
+        rows["batch"] = f"{model.batch} {sorted(model.batch_axes.items())}"
     for name in sorted(plan.inputs):
         rows[f"input {name}"] = f"{plan.inputs[name].dtype} {list(plan.inputs[name].shape)}"
     for state in plan.states:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from planner.report.text import printable
@@ -54,7 +55,7 @@ def gantt(
     names = tuple(dict.fromkeys((*rows, *(bar.device for bar in bars))))
     end_ns = max(step_ns or 0, max((bar.finish_ns for bar in bars), default=0))
     labels = {name: _label(printable(name), marks.cut, ascii_only) for name in names}
-    label_width = max((len(label) for label in labels.values()), default=0)
+    label_width = max(map(cell_len, labels.values()), default=0)
     # Label, two edges, a space before the label's edge, and the share of time in use.
     cells = max(width, _MIN_WIDTH) - label_width - len("  " + " 100%") - 1
     lines = []
@@ -63,7 +64,7 @@ def gantt(
         busy_ns = sum(bar.finish_ns - bar.start_ns for bar in own)
         share = busy_ns * 100 // end_ns if end_ns else 0
         chart = _row(own, cells, end_ns, marks)
-        lines.append(f"{labels[name]:<{label_width}} {marks.edge}{chart}{marks.edge} {share:>3}%")
+        lines.append(f"{set_cell_size(labels[name], label_width)} {marks.edge}{chart}{marks.edge} {share:>3}%")
     end = format_time(end_ns)
     lines.append(f"{'':<{label_width}}  0{end:>{cells - 1}}")
     return Text("\n".join(lines), no_wrap=True)
@@ -71,7 +72,7 @@ def gantt(
 
 def _label(name: str, cut: str, ascii_only: bool) -> str:
     text = name.encode("ascii", "replace").decode("ascii") if ascii_only else name
-    return text if len(text) <= _MAX_LABEL else text[: _MAX_LABEL - 1] + cut
+    return text if cell_len(text) <= _MAX_LABEL else set_cell_size(text, _MAX_LABEL - 1) + cut
 
 
 def _row(bars: Sequence[TimelineBar], cells: int, end_ns: int, marks: _Marks) -> str:
