@@ -196,7 +196,7 @@ def _captures(node: ir.Node) -> Iterator[str]:
             # A nested body's captures are known by name; what this body defines shadows the outside.
             yield from (name for name in _captures(inner) if name not in names)
         for value in body.outputs:
-            if value is not None and id(value) not in own:
+            if id(value) not in own:
                 yield value.name or ""
 
 

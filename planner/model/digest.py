@@ -34,7 +34,8 @@ def _parts(graph: OpGraph, opsets: Mapping[str, int]) -> Iterator[bytes]:
 
 
 def _op_bytes(op: Op) -> bytes:
-    return str(op.version).encode() + b" " + node_proto(op).SerializeToString(deterministic=True)
+    body: bytes = node_proto(op).SerializeToString(deterministic=True)
+    return str(op.version).encode() + b" " + body
 
 
 def _info_text(info: TensorInfo) -> str:

@@ -87,7 +87,7 @@ def _whole_model(
 
 
 def _shaped(proto: onnx.TypeProto) -> bool:
-    return proto.WhichOneof("value") != "tensor_type" or proto.tensor_type.HasField("shape")
+    return proto.WhichOneof("value") != "tensor_type" or bool(proto.tensor_type.HasField("shape"))
 
 
 def _first_line(error: Exception) -> str:

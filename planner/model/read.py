@@ -1,4 +1,4 @@
-"""File to ``onnx_ir`` model: checks, sparse tensors made dense, functions inlined, nodes sorted. Reads no external data."""
+"""File to ``onnx_ir`` model: checked, functions inlined, nodes sorted; no external data read."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import google.protobuf.message
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # its stubs are a package of their own
 from onnx_ir.passes.common import InlinePass
 
 from planner.errors import ModelError
@@ -60,7 +60,7 @@ def _parse(path: Path) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)
-    except google.protobuf.message.DecodeError:
+    except DecodeError:
         raise _broken(path, "it is truncated or no protobuf") from None
     if not proto.HasField("graph") or not proto.ir_version:
         raise _broken(path, "it has no graph or no IR version")

@@ -1,4 +1,4 @@
-"""Makes sparse tensors of a file dense, before onnx_ir sees them: it drops sparse initializers and rejects sparse attributes."""
+"""Makes sparse tensors of a file dense: onnx_ir drops sparse initializers and rejects sparse attributes."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def decode_strings(array: Array) -> Array:
     """An object array of ``str`` from one of ``bytes``."""
     decoded = np.empty(array.shape, dtype=object)
     for index in np.ndindex(array.shape):
-        item = array[index]
+        item: Any = array[index]
         decoded[index] = item.decode("utf-8", "surrogateescape") if isinstance(item, bytes) else str(item)
     return decoded
 
