@@ -50,16 +50,24 @@ def group_bytes(ops: Sequence[OpContext]) -> int:
     """
     if len(ops) == 1:
         return op_bytes(ops[0])
-    made = {name for op in ops for name in op.op.writes}
-    read = {name for op in ops for name in op.op.reads}
+    # A view's output is its input under another name.
+    source: dict[str, str] = {}
+    for op in ops:
+        if is_view(op) and op.op.inputs:
+            root = source.get(op.op.inputs[0], op.op.inputs[0])
+            source.update((name, root) for name in op.op.writes)
+    working = [op for op in ops if not is_view(op)]
+    made = {name for op in working for name in op.op.writes}
+    read = {source.get(name, name) for op in working for name in op.op.reads}
     total = 0
     seen: set[str] = set()
-    for op in ops:
-        if is_view(op):
-            continue
+    for op in working:
         for info in (*op.inputs, *op.outputs):
-            if info is not None and info.name not in seen and not (info.name in made and info.name in read):
-                seen.add(info.name)
+            if info is None:
+                continue
+            name = source.get(info.name, info.name)
+            if name not in seen and not (name in made and name in read):
+                seen.add(name)
                 total += info.nbytes
     return total
 
