@@ -149,24 +149,31 @@ def _squeezed(ctx: OpContext) -> frozenset[int] | None:
 
 
 def _squeeze_axes(ctx: OpContext) -> Iterable[SplitAxis]:
+    """Without axes all dimensions of size 1 go, also one that only a shard would have.
+
+    A shard names the axes in the attribute, or squeezes nothing. Since opset 13 neither may be possible; then
+    the units are pairs, so that no shard has size 1.
+    """
     gone = _squeezed(ctx)
     if gone is None:
-        return ()
-    return _moved(ctx, [dim for dim in range(rank_of(input_at(ctx, 0))) if dim not in gone])
+        return
+    kept = [dim for dim in range(rank_of(input_at(ctx, 0))) if dim not in gone]
+    if ctx.op.version < 13 or input_at(ctx, 1) is not None or not gone:
+        yield from _moved(ctx, kept)
+        return
+    for dim, source in enumerate(kept):
+        size = size_of(output_at(ctx, 0), dim)
+        if size % 2 == 0:
+            yield make_axis(ctx, f"dim{dim}", size // 2, {0: use(source, 2)}, {0: use(dim, 2)})
 
 
 def _squeeze_shard(ctx: OpContext, axis: SplitAxis, start: int, stop: int, shard: Shard) -> Shard:
-    """Without axes all dimensions of size 1 go, also one that only a shard has: so shards name them."""
-    if ctx.op.attr("axes") is not None or input_at(ctx, 1) is not None:
+    if input_at(ctx, 1) is not None:
         return shard
-    axes = tuple(sorted(_squeezed(ctx) or ()))
-    if ctx.op.version < 13:
-        return change(shard, {"axes": Attribute.ints(axes)})
-    if not axes:
-        # Nothing goes, and empty axes would mean all.
+    gone = tuple(sorted(_squeezed(ctx) or ()))
+    if not gone:
         return Shard("Identity", "", {}, shard.inputs[:1], shard.outputs)
-    literal = Literal(np.asarray(axes, np.int64))
-    return Shard(shard.op_type, shard.domain, shard.attributes, (shard.inputs[0], literal), shard.outputs)
+    return change(shard, {"axes": Attribute.ints(gone)}) if ctx.op.version < 13 else shard
 
 
 def _unsqueeze_axes(ctx: OpContext) -> Iterable[SplitAxis]:
