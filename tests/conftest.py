@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 # Before numpy and ONNX Runtime are loaded: two test workers share two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import pytest  # noqa: E402  - the environment has to be set first
-from hypothesis import HealthCheck, settings  # noqa: E402
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.models import light_path, reweight
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -40,3 +43,17 @@ def models_dir() -> Path:
     if not folder.is_dir():
         pytest.skip("no .models folder: run `make package-models` or `make models`")
     return folder
+
+
+@pytest.fixture(scope="session")
+def light_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Path of a light model (``resnet50``, ...) with weights that tell inputs apart; made once a test run."""
+    folder = tmp_path_factory.mktemp("light")
+
+    def made(name: str) -> Path:
+        path = folder / f"{name}.onnx"
+        if not path.exists():
+            reweight(light_path(name), path, seed=0)
+        return path
+
+    return made

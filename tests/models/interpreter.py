@@ -1,7 +1,7 @@
 """Runs an ONNX graph one node at a time, so that what flows between nodes can be looked at and changed on the way.
 
-Each node is its own ONNX Runtime session. That costs a millisecond a node and no second pass over the graph, where asking
-one session for hundreds of inner values would keep them all in memory.
+Each node is its own ONNX Runtime session. That costs a millisecond a node and no second pass over the graph, where
+asking one session for hundreds of inner values would keep them all in memory.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Gives any ONNX model weights with which different inputs give clearly different outputs.
 
-Models for tests ship with constant weights or are exported with untrained ones: their outputs hardly depend on the input,
-or overflow, and comparing such outputs proves nothing. ``reweight`` walks the graph once with a few random inputs and
-scales each layer by what it sees, after layer-sequential unit-variance initialisation (Mishkin and Matas 2015, arXiv
-1511.06422) and data-dependent initialisation (Salimans and Kingma 2016, arXiv 1602.07868, section 3).
+Models for tests ship with constant weights or are exported with untrained ones: their outputs hardly depend on the
+input, or overflow, and comparing such outputs proves nothing. ``reweight`` walks the graph once with a few random
+inputs and scales each layer by what it sees, after layer-sequential unit-variance initialisation (Mishkin and Matas
+2015, arXiv 1511.06422) and data-dependent initialisation (Salimans and Kingma 2016, arXiv 1602.07868, section 3).
 
 Means are taken out only in part (``CENTRE``). With none taken out, a deep ReLU network maps all inputs to nearly one
-output; with all, it is chaotic and multiplies rounding errors by about 1.2 a layer (Yang et al. 2019, arXiv 1902.08129).
+output; with all, it is chaotic and multiplies rounding errors by about 1.2 a layer (Yang et al. 2019, arXiv
+1902.08129).
 """
 
 from __future__ import annotations
