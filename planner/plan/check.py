@@ -7,6 +7,7 @@ graph, and that every tensor reaches its consumers, is checked where the model i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from planner.plan.schema import DeviceSpec, Plan
 
@@ -37,11 +38,7 @@ def find_cycle(plan: Plan) -> tuple[str, ...]:
     for queue in plan.devices:
         for segment in queue.segments:
             before.setdefault(segment.id, [])
-    edges = [
-        (first.id, second.id)
-        for queue in plan.devices
-        for first, second in zip(queue.segments, queue.segments[1:], strict=False)
-    ]
+    edges = [(first.id, second.id) for queue in plan.devices for first, second in pairwise(queue.segments)]
     edges += [(t.src, t.dst) for t in plan.transfers if t.src in before and t.dst in before]
     for src, dst in edges:
         before[dst].append(src)
