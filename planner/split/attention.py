@@ -23,7 +23,7 @@ from planner.split.common import (
 )
 from planner.split.regions import MaybeUse, broadcast_use, known_axis, ranges_of, single_element, use
 from planner.split.rotary import MICROSOFT_ROTARY, ONNX_ROTARY
-from planner.split.types import AxisUse, InputPart, Shard, SplitAxis
+from planner.split.types import InputPart, Shard, SplitAxis
 
 
 def _per_head(info: TensorInfo | None, axis: int, units: int) -> MaybeUse:
@@ -44,11 +44,6 @@ def _rows(info: TensorInfo | None, batch: int, shared: bool = False) -> MaybeUse
 def _merged(sizes: Iterable[int], units: int) -> tuple[tuple[int, int], ...]:
     """``(elements, elements a unit)`` of Q, K and V that are merged in one dimension."""
     return tuple((size, size // units) for size in sizes)
-
-
-def _sure(uses: Mapping[int, MaybeUse]) -> dict[int, AxisUse]:
-    """Uses in the outputs that are present; an output that does not fit is left to the inputs' check."""
-    return {i: where for i, where in uses.items() if isinstance(where, AxisUse)}
 
 
 # ONNX: Q K V attn_mask past_key past_value nonpad_kv_seqlen -> Y present_key present_value qk_matmul_output
@@ -79,10 +74,13 @@ def _onnx_axes(ctx: OpContext) -> Iterable[SplitAxis]:
     if not shared:
         inputs.update({i: _per_head(input_at(ctx, i), axis, units) for i in (1, 2)})
         inputs.update({i: _per_head(input_at(ctx, i), 1, units) for i in (4, 5)})
-    outputs = {0: _per_head(output_at(ctx, 0), axis, units), 3: _per_head(output_at(ctx, 3), 1, units)}
+    outputs: dict[int, MaybeUse] = {
+        0: _per_head(output_at(ctx, 0), axis, units),
+        3: _per_head(output_at(ctx, 3), 1, units),
+    }
     if not shared:
         outputs.update({o: _per_head(output_at(ctx, o), 1, units) for o in (1, 2)})
-    yield from known_axis(ctx, "heads", units, inputs, _sure(outputs))
+    yield from known_axis(ctx, "heads", units, inputs, outputs)
 
 
 def _onnx_shard(ctx: OpContext, axis: SplitAxis, start: int, stop: int, shard: Shard) -> Shard:
@@ -141,8 +139,11 @@ def _merged_axes(ctx: OpContext) -> Iterable[SplitAxis]:
         4: _per_head(past, 2, heads),
         5: broadcast_use(bias, 1, 4, heads),
     }
-    outputs = {0: _per_head(output_at(ctx, 0), 2, heads), 1: _per_head(output_at(ctx, 1), 2, heads)}
-    yield from known_axis(ctx, "heads", heads, inputs, _sure(outputs))
+    outputs: dict[int, MaybeUse] = {
+        0: _per_head(output_at(ctx, 0), 2, heads),
+        1: _per_head(output_at(ctx, 1), 2, heads),
+    }
+    yield from known_axis(ctx, "heads", heads, inputs, outputs)
 
 
 def _merged_shard(ctx: OpContext, axis: SplitAxis, start: int, stop: int, shard: Shard) -> Shard:
@@ -180,8 +181,8 @@ def _multi_head_axes(ctx: OpContext) -> Iterable[SplitAxis]:
     inputs[5] = broadcast_use(bias, 1, 4, heads)
     if input_at(ctx, 3) is not None:
         inputs[3] = use(0, exact=False) if _multi_head_bias(ctx) else False
-    outputs = {o: _per_head(output_at(ctx, o), 1 if o else 2, heads) for o in range(4)}
-    yield from known_axis(ctx, "heads", heads, inputs, _sure(outputs))
+    outputs: dict[int, MaybeUse] = {o: _per_head(output_at(ctx, o), 1 if o else 2, heads) for o in range(4)}
+    yield from known_axis(ctx, "heads", heads, inputs, outputs)
 
 
 def _multi_head_bias(ctx: OpContext) -> tuple[tuple[int, int], ...] | None:
@@ -227,8 +228,8 @@ def _grouped_axes(ctx: OpContext) -> Iterable[SplitAxis]:
         inputs[0] = use(2, exact=False) if size_of(query, 2) % (heads + 2 * groups) == 0 else False
     inputs[10] = broadcast_use(input_at(ctx, 10), 1, 4, groups, heads // groups)
     inputs[11] = _per_head(input_at(ctx, 11), 0, groups)
-    outputs = {o: _per_head(output_at(ctx, o), 1 if o else 2, groups) for o in range(4)}
-    yield from known_axis(ctx, "heads", groups, inputs, _sure(outputs))
+    outputs: dict[int, MaybeUse] = {o: _per_head(output_at(ctx, o), 1 if o else 2, groups) for o in range(4)}
+    yield from known_axis(ctx, "heads", groups, inputs, outputs)
 
 
 def _grouped_shard(ctx: OpContext, axis: SplitAxis, start: int, stop: int, shard: Shard) -> Shard:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Final
+from typing import Final, Literal
 
 from planner.graph.op_graph import OpContext, TensorInfo
 from planner.split.common import input_at, make_axis, output_at, rank_of, shape_of, size_of
@@ -13,8 +13,8 @@ from planner.split.types import AxisUse, Region, SplitAxis
 # What Add, Max and Min, which combine partial values, have kernels for in ONNX Runtime.
 COMBINABLE: Final = frozenset({"float16", "bfloat16", "float32", "float64", "int32", "int64", "uint32", "uint64"})
 
-# Where an axis shows in an input; None where it does not, False where that is not known.
-MaybeUse = AxisUse | bool | None
+# Where an axis shows in an input or output; None where it does not, False where that is not known.
+MaybeUse = AxisUse | Literal[False] | None
 
 
 def use(axis: int, scale: int | Fraction = 1, exact: bool = True) -> AxisUse:
@@ -83,13 +83,16 @@ def known_axis(
     name: str,
     size: int,
     inputs: Mapping[int, MaybeUse],
-    outputs: Mapping[int, AxisUse],
+    outputs: Mapping[int, MaybeUse],
     combine: str = "concat",
 ) -> Iterable[SplitAxis]:
-    """The axis, unless it is not known where it shows in some input."""
-    uses = {i: where for i, where in inputs.items() if not isinstance(where, bool)}
-    if len(uses) == len(inputs):
-        yield make_axis(ctx, name, size, uses, outputs, combine)
+    """The axis, unless it is not known where it shows in some input or output."""
+    if not any(where is False for where in (*inputs.values(), *outputs.values())):
+        yield make_axis(ctx, name, size, _certain(inputs), _certain(outputs), combine)
+
+
+def _certain(uses: Mapping[int, MaybeUse]) -> dict[int, AxisUse | None]:
+    return {i: where for i, where in uses.items() if not isinstance(where, bool)}
 
 
 def ranges_of(axis: int, start: int, stop: int, parts: Iterable[tuple[int, int]]) -> Region:
