@@ -1,0 +1,63 @@
+"""Does a plan cover its model? Every task once, in an order that can run, for the model it was made for."""
+
+from __future__ import annotations
+
+from planner.model.types import LoadedModel
+from planner.partition.free import free_ops
+from planner.partition.split_graph import SplitGraph
+from planner.plan.schema import Plan
+
+
+def coverage_violations(plan: Plan, model: LoadedModel, split: SplitGraph) -> list[str]:
+    """Rules that the plan breaks against the model: digest, coverage, order inside devices.
+
+    Args:
+        plan: the plan.
+        model: the model it names, loaded with the plan's input shapes.
+        split: the model's graph after the plan's splits.
+
+    Returns:
+        One line a violation, empty if there is none.
+    """
+    found = []
+    if plan.model.digest != model.digest:
+        found.append(
+            f"model.digest: the model has changed since the plan was made (plan {plan.model.digest[:19]}, "
+            f"model {model.digest[:19]}); make the plan again with `fddps plan`"
+        )
+    free = free_ops(split.graph)
+    tasks = [op.name for op in split.graph.ops if op.name not in free]
+    seen: dict[str, str] = {}
+    known = set(tasks)
+    for queue in plan.devices:
+        for segment in queue.segments:
+            for task in segment.tasks:
+                where = f"devices[{queue.device}].segments[{segment.id}]"
+                if task not in known:
+                    found.append(f"{where}: task {task[:80]!r} is not in the model's split graph")
+                elif task in seen:
+                    found.append(f"{where}: task {task[:80]!r} is also in segment {seen[task]}")
+                seen.setdefault(task, segment.id)
+    found.extend(f"task {task[:80]!r} is in no segment" for task in tasks if task not in seen)
+    found.extend(_order_violations(plan, split))
+    return found
+
+
+def _order_violations(plan: Plan, split: SplitGraph) -> list[str]:
+    """Tasks that stand before what they read on the same device."""
+    position = {}
+    for queue in plan.devices:
+        for step, task in enumerate(task for segment in queue.segments for task in segment.tasks):
+            position[task] = (queue.device, step)
+    producers = split.graph.producers()
+    found = []
+    for op in split.graph.ops:
+        here = position.get(op.name)
+        for name in op.reads if here else ():
+            producer = producers.get(name)
+            there = position.get(producer.name) if producer else None
+            if here and there and producer and there[0] == here[0] and there[1] > here[1]:
+                found.append(
+                    f"devices[{here[0]}]: task {op.name[:80]!r} stands before {producer.name[:80]!r}, which it reads"
+                )
+    return found

@@ -1,0 +1,211 @@
+"""Running the lanes of a split graph at the same time, as its devices would.
+
+Each lane is one session with everything that lane computes; values that other lanes make are random
+inputs, so nothing waits, and what is measured is computation under the contention of all devices at work.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median_low
+from typing import Any
+
+import onnxruntime as ort
+
+from planner.graph.op_graph import Array, Op
+from planner.launcher.devices import LocalDevice
+from planner.launcher.feeds import random_feeds
+from planner.launcher.session import SegmentSession, WeightStore, stub_folder
+from planner.launcher.values import wrap
+from planner.model.serialize import build_model
+from planner.model.types import LoadedModel
+from planner.partition.free import free_ops, with_free_ops
+from planner.partition.split_graph import SplitGraph
+from planner.partition.types import SegmentModel
+from planner.profiling.kernels import kernel_times
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaneTimes:
+    """What one lane took.
+
+    Attributes:
+        step_ns: median of a step, all lanes running, without the profiler.
+        kernels: node of the optimised graph -> nanoseconds a step, with it.
+    """
+
+    step_ns: int
+    kernels: Mapping[str, int]
+
+
+class _ProfiledSession(SegmentSession):
+    """A session whose kernels are timed."""
+
+    prefix = ""
+
+    def _options(self, stubs: Path, share_weights: bool) -> ort.SessionOptions:
+        options = super()._options(stubs, share_weights)
+        options.enable_profiling = True
+        options.profile_file_prefix = self.prefix
+        return options
+
+    def end_profiling(self) -> Path:
+        """Write the profile."""
+        return Path(self._session.end_profiling())
+
+
+def lane_model(model: LoadedModel, split: SplitGraph, ops: Sequence[Op], name: str) -> SegmentModel:
+    """Some tasks of a split graph as one model; what they do not make themselves is an input."""
+    graph = split.graph
+    every = with_free_ops(graph, ops, free_ops(graph))
+    made = {value for op in every for value in op.writes}
+    reads = tuple(dict.fromkeys(value for op in every for value in op.reads))
+    inside = {op.name for op in every}
+    consumers = graph.consumers()
+    inputs = tuple(value for value in reads if value not in made and value not in split.weights)
+    outputs = tuple(
+        value
+        for op in ops
+        for value in op.writes
+        if graph.tensors[value].kind == "tensor"
+        and (value in graph.outputs or any(reader.name not in inside for reader in consumers.get(value, ())))
+    )
+    # A lane that nobody reads still has to compute something.
+    outputs = outputs or tuple(value for value in ops[-1].writes[:1])
+    data, weights = build_model(
+        every,
+        tensors=graph.tensors,
+        inputs=inputs,
+        outputs=outputs,
+        weights={value: split.weights[value] for value in reads if value in split.weights},
+        opsets=model.opsets,
+        ir_version=model.ir_version,
+        functions=model.functions,
+    )
+    infos = graph.tensors
+    return SegmentModel(
+        name, name, tuple(infos[v] for v in inputs), tuple(infos[v] for v in outputs), data, weights
+    )
+
+
+def time_lanes(
+    lanes: Sequence[SegmentModel],
+    devices: Sequence[LocalDevice],
+    feeds: Mapping[str, Array],
+    *,
+    seconds: float,
+    kernels_of: int = 0,
+) -> list[LaneTimes]:
+    """Run all lanes at once, each on its device, and time them.
+
+    Args:
+        lanes: one model a device.
+        devices: where they run.
+        feeds: values for some inputs; others are random.
+        seconds: how long to repeat; at least three steps are run.
+        kernels_of: lane whose kernels are timed as well, afterwards.
+
+    Raises:
+        ExecutionError: if a lane cannot run.
+    """
+    store = WeightStore()
+    values = [_inputs(lane, feeds) for lane in lanes]
+    with stub_folder() as stubs:
+        steps = _together(
+            [
+                (lambda lane=lane, device=device: SegmentSession(lane, device, store, stubs))
+                for lane, device in zip(lanes, devices, strict=True)
+            ],
+            devices,
+            values,
+            seconds,
+        )
+        kernels = _kernels(lanes[kernels_of], devices[kernels_of], store, stubs, values[kernels_of], steps[kernels_of], seconds)
+    return [LaneTimes(ns, kernels if number == kernels_of else {}) for number, ns in enumerate(steps)]
+
+
+def _inputs(lane: SegmentModel, feeds: Mapping[str, Array]) -> list[Any]:
+    random = random_feeds([info for info in lane.inputs if info.name not in feeds], 0, int_high=2)
+    arrays = [feeds[info.name] if info.name in feeds else random[info.name] for info in lane.inputs]
+    return [array if array.dtype.kind in "OUST" else wrap(array)._ortvalue for array in arrays]
+
+
+def _together(
+    makers: Sequence[Callable[[], SegmentSession]],
+    devices: Sequence[LocalDevice],
+    values: Sequence[list[Any]],
+    seconds: float,
+) -> list[int]:
+    """Median nanoseconds of a step of each lane, all starting each step together."""
+    barrier = threading.Barrier(len(makers))
+    times: list[list[int]] = [[] for _ in makers]
+    problems: list[BaseException] = []
+    repeats = [3]
+
+    def work(number: int) -> None:
+        try:
+            _pin(devices[number])
+            session = makers[number]()
+            options = ort.RunOptions()
+            barrier.wait()
+            begin = time.perf_counter_ns()
+            session.run(values[number], options)
+            first = time.perf_counter_ns() - begin
+            barrier.wait()
+            if number == 0:
+                repeats[0] = max(3, min(30, int(seconds * 1e9 / max(first, 1))))
+            barrier.wait()
+            for _ in range(repeats[0]):
+                barrier.wait()
+                begin = time.perf_counter_ns()
+                session.run(values[number], options)
+                times[number].append(time.perf_counter_ns() - begin)
+        except threading.BrokenBarrierError:
+            return
+        except BaseException as problem:
+            problems.append(problem)
+            barrier.abort()
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(len(makers))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if problems:
+        raise problems[0]
+    return [median_low(found) for found in times]
+
+
+def _kernels(
+    lane: SegmentModel,
+    device: LocalDevice,
+    store: WeightStore,
+    stubs: Path,
+    values: list[Any],
+    step_ns: int,
+    seconds: float,
+) -> dict[str, int]:
+    with tempfile.TemporaryDirectory(prefix="fddps-") as folder:
+        made: list[_ProfiledSession] = []
+
+        def make() -> SegmentSession:
+            kind = type("_Profiled", (_ProfiledSession,), {"prefix": os.path.join(folder, "kernels")})
+            made.append(kind(lane, device, store, stubs))
+            return made[0]
+
+        _together([make], [device], [values], max(seconds / 2, 3 * step_ns / 1e9))
+        found = kernel_times(made[0].end_profiling())
+    # A kernel in a loop's body runs several times a step: the least-run one counts the steps.
+    steps = max(min((len(runs) for runs in found.values()), default=1), 1)
+    return {name: median_low(runs) * max(len(runs) // steps, 1) for name, runs in found.items()}
+
+
+def _pin(device: LocalDevice) -> None:
+    if device.cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, set(device.cores[:1]))

@@ -1,0 +1,172 @@
+"""Contracting tasks that no schedule should part, before scheduling.
+
+Three contractions, none of which can make a cycle: a chain (the only successor of one is the only
+successor's only predecessor), a task too small to be worth sending its result away, into its only
+successor, and one too small to be worth sending its input to, into its only predecessor. "Too small": the transfer
+costs at least as much as the task. The first and the condition's form are after MP-DPS's node merging (public code of its
+group: merge u into its only successor v when comm(u, v) >= (w(u) + w(v)) / 2); the condition itself is ours.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.graph.task_graph import CommCosts, Schedule, TaskGraph
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coarse:
+    """A contracted task graph.
+
+    Attributes:
+        tasks: the contracted graph.
+        members: tasks of the fine graph in each contracted one, ascending.
+    """
+
+    tasks: TaskGraph
+    members: tuple[tuple[int, ...], ...]
+
+    def expand(self, schedule: Schedule, fine: TaskGraph) -> Schedule:
+        """The schedule of the fine graph: members run one after the other where their contracted task runs."""
+        device = np.zeros(fine.num_tasks, dtype=np.int32)
+        start = np.zeros(fine.num_tasks, dtype=np.int64)
+        finish = np.zeros(fine.num_tasks, dtype=np.int64)
+        for number, tasks in enumerate(self.members):
+            where = int(schedule.device[number])
+            now = int(schedule.start_ns[number])
+            for task in tasks:
+                device[task] = where
+                start[task] = now
+                now += int(fine.compute_ns[task, where])
+                finish[task] = now
+        return Schedule(device, start, finish)
+
+
+def coarsen(tasks: TaskGraph, comm: CommCosts) -> Coarse:
+    """Contract a task graph.
+
+    Args:
+        tasks: the fine graph.
+        comm: transfer costs; the cheapest link counts.
+    """
+    parent = list(range(tasks.num_tasks))
+    cost = [int(value) for value in tasks.compute_ns.mean(axis=1)] if tasks.num_tasks else []
+    succ: list[dict[int, int]] = [{} for _ in parent]
+    pred: list[dict[int, int]] = [{} for _ in parent]
+    carried = tasks.tensor_bytes[tasks.edge_tensor].tolist()
+    for u, v, nbytes in zip(tasks.edge_src.tolist(), tasks.edge_dst.tolist(), carried, strict=True):
+        succ[u][v] = succ[u].get(v, 0) + nbytes
+        pred[v][u] = pred[v].get(u, 0) + nbytes
+    latency, per_kib = _cheapest(comm)
+    changed = True
+    while changed:
+        changed = False
+        for u in range(len(parent)):
+            while parent[u] == u and len(succ[u]) == 1:
+                ((v, nbytes),) = succ[u].items()
+                if len(pred[v]) > 1 and latency + nbytes * per_kib // 1024 < cost[u]:
+                    break
+                _absorb(u, v, parent, cost, succ, pred)
+                changed = True
+            while parent[u] == u and len(pred[u]) == 1:
+                ((v, nbytes),) = pred[u].items()
+                if latency + nbytes * per_kib // 1024 < cost[u]:
+                    break
+                _absorb(u, v, parent, cost, succ, pred)
+                changed = True
+    return _contracted(tasks, parent)
+
+
+def _cheapest(comm: CommCosts) -> tuple[int, int]:
+    count = comm.latency_ns.shape[0]
+    others = ~np.eye(count, dtype=bool)
+    if count < 2:
+        return 0, 0
+    return int(comm.latency_ns[others].min()), int(comm.ns_per_kib[others].min())
+
+
+def _absorb(
+    gone: int, into: int, parent: list[int], cost: list[int], succ: list[dict[int, int]], pred: list[dict[int, int]]
+) -> None:
+    """Contract ``gone`` into its neighbour ``into``."""
+    parent[gone] = into
+    cost[into] += cost[gone]
+    for other, nbytes in succ[gone].items():
+        del pred[other][gone]
+        if other != into:
+            succ[into][other] = succ[into].get(other, 0) + nbytes
+            pred[other][into] = pred[other].get(into, 0) + nbytes
+    for other, nbytes in pred[gone].items():
+        del succ[other][gone]
+        if other != into:
+            pred[into][other] = pred[into].get(other, 0) + nbytes
+            succ[other][into] = succ[other].get(into, 0) + nbytes
+    succ[gone], pred[gone] = {}, {}
+
+
+def _contracted(tasks: TaskGraph, parent: list[int]) -> Coarse:
+    def root(item: int) -> int:
+        while parent[item] != item:
+            item = parent[item]
+        return item
+
+    roots = [root(item) for item in range(len(parent))]
+    members: dict[int, list[int]] = {}
+    for task, where in enumerate(roots):
+        members.setdefault(where, []).append(task)
+    order = _topological(roots, list(members), tasks)
+    number = {where: position for position, where in enumerate(order)}
+    edges = sorted(
+        {
+            (number[roots[u]], number[roots[v]], t)
+            for u, v, t in zip(tasks.edge_src.tolist(), tasks.edge_dst.tolist(), tasks.edge_tensor.tolist(), strict=True)
+            if roots[u] != roots[v]
+        }
+    )
+    columns = np.array(edges, dtype=np.int32).reshape(len(edges), 3)
+    groups = [members[where] for where in order]
+    coarse = TaskGraph(
+        tuple(tasks.names[group[0]] for group in groups),
+        np.array([tasks.compute_ns[group].sum(axis=0) for group in groups], dtype=np.int64).reshape(
+            len(groups), tasks.num_devices
+        ),
+        columns[:, 0].copy(),
+        columns[:, 1].copy(),
+        columns[:, 2].copy(),
+        tasks.tensor_bytes,
+        np.array([tasks.weight_bytes[group].sum() for group in groups], dtype=np.int64),
+        np.array([tasks.weight_id[group[0]] if len(group) == 1 else -1 for group in groups], dtype=np.int32),
+        np.array([tasks.output_bytes[group].max() for group in groups], dtype=np.int64),
+    )
+    return Coarse(coarse, tuple(tuple(group) for group in groups))
+
+
+def _topological(roots: list[int], found: list[int], tasks: TaskGraph) -> list[int]:
+    """Roots in a topological order of the contracted graph, earliest member first."""
+    waits = dict.fromkeys(found, 0)
+    after: dict[int, list[int]] = {where: [] for where in found}
+    pairs = {
+        (roots[u], roots[v])
+        for u, v in zip(tasks.edge_src.tolist(), tasks.edge_dst.tolist(), strict=True)
+        if roots[u] != roots[v]
+    }
+    for u, v in sorted(pairs):
+        waits[v] += 1
+        after[u].append(v)
+    first: dict[int, int] = {}
+    for task, where in enumerate(roots):
+        first.setdefault(where, task)
+    heap = [(first[where], where) for where in found if waits[where] == 0]
+    heapq.heapify(heap)
+    order = []
+    while heap:
+        _, where = heapq.heappop(heap)
+        order.append(where)
+        for other in after[where]:
+            waits[other] -= 1
+            if waits[other] == 0:
+                heapq.heappush(heap, (first[other], other))
+    return order

@@ -1,0 +1,183 @@
+"""Candidates on their way to a plan, and the simple ones among them.
+
+A draft is a workload with a placement and order, cut into segments and simulated. One module makes the simple choices that
+are always in the race (one device, all cores in one session, plain data parallelism, HEFT and DCP on the unsplit graph);
+``fd_dps`` makes the method's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.cluster.types import Cluster, Device
+from planner.cost.estimate import CostTable
+from planner.errors import InfeasibleError
+from planner.graph.task_graph import CommCosts, Schedule, TaskGraph
+from planner.model.types import LoadedModel
+from planner.schedule.coarsen import coarsen
+from planner.schedule.cut import Cut, cut_schedule
+from planner.schedule.dcp import dcp
+from planner.schedule.heft import heft
+from planner.schedule.lists import one_device, schedule_fixed
+from planner.split.propagate import AxisCache, batch_layouts, spread
+from planner.schedule.workload import Workload, Workloads, comm_costs
+
+ALL_CORES = "cpu:all"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """A candidate.
+
+    Attributes:
+        planner: who made it.
+        workload: the split graph with costs.
+        cluster: the devices it was scheduled on.
+        cut: its segments, transfers and simulated times.
+        members: for a device that spans others: name -> their names.
+    """
+
+    planner: str
+    workload: Workload
+    cluster: Cluster
+    cut: Cut
+    members: Mapping[str, tuple[str, ...]]
+
+    @property
+    def step_ns(self) -> int:
+        """Simulated step."""
+        return self.cut.step_ns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """What all planners of one run share.
+
+    Attributes:
+        model: the simplified model.
+        cluster: devices and links.
+        costs: measured and estimated costs.
+        workloads: split graphs with costs.
+        axes: split axes of the unsplit graph.
+        batch_axes: batch dimension of an input where it is not 0.
+        dispatch_ns: cost of a segment on top of its tasks.
+        effort: how much work the search may do: ``quick``, ``normal`` or ``thorough``.
+    """
+
+    model: LoadedModel
+    cluster: Cluster
+    costs: CostTable
+    workloads: Workloads
+    axes: AxisCache
+    batch_axes: Mapping[str, int]
+    dispatch_ns: int
+    effort: str
+
+    @property
+    def comm(self) -> CommCosts:
+        """Transfer costs as a scheduler should see them: what crosses devices also costs a segment."""
+        costs = comm_costs(self.cluster)
+        count = len(self.cluster.devices)
+        return CommCosts(costs.latency_ns + self.dispatch_ns * (1 - np.eye(count, dtype=np.int64)), costs.ns_per_kib)
+
+    def shares(self) -> list[int]:
+        """Relative speeds of the devices: inverse time of the whole unsplit graph, in thousandths of the fastest."""
+        totals = [max(int(total), 1) for total in self.workloads.build(()).tasks.compute_ns.sum(axis=0)]
+        return [max(1, round(1000 * min(totals) / total)) for total in totals]
+
+    @property
+    def memory_limit(self) -> list[int]:
+        """Bytes of each device that a plan may use."""
+        return [device.memory_bytes for device in self.cluster.devices]
+
+
+Scheduler = Callable[[TaskGraph, CommCosts], Schedule]
+
+
+def schedule_coarse(setting: Setting, workload: Workload, scheduler: Scheduler) -> Schedule:
+    """Contract, schedule, expand."""
+    coarse = coarsen(workload.tasks, setting.comm)
+    return coarse.expand(scheduler(coarse.tasks, setting.comm), workload.tasks)
+
+
+def finish(setting: Setting, planner: str, workload: Workload, schedule: Schedule) -> Draft:
+    """Cut and simulate."""
+    cut = cut_schedule(workload, setting.cluster, schedule, setting.dispatch_ns)
+    return Draft(planner, workload, setting.cluster, cut, {})
+
+
+def one_device_draft(setting: Setting) -> Draft:
+    """The whole model on the device that runs it fastest; of equal ones the first."""
+    workload = setting.workloads.build(())
+    totals = workload.tasks.compute_ns.sum(axis=0).tolist()
+    best = min(range(len(totals)), key=lambda device: (totals[device], device))
+    return finish(setting, "one-device", workload, one_device(workload.tasks, best))
+
+
+def all_cores_draft(setting: Setting) -> Draft:
+    """One session over the cores of all CPU devices.
+
+    Raises:
+        InfeasibleError: if the devices are no CPU devices of one node.
+    """
+    devices = setting.cluster.devices
+    if any(device.type != "cpu" for device in devices) or len(setting.cluster.nodes()) > 1:
+        raise InfeasibleError("one session spans the cores of CPU devices of one node only")
+    device = all_cores_device(setting.cluster)
+    cluster = Cluster((device,), ())
+    workload = Workloads(setting.model, cluster, setting.costs).build(())
+    schedule = one_device(workload.tasks, 0)
+    cut = cut_schedule(workload, cluster, schedule, setting.dispatch_ns)
+    return Draft("all-cores", workload, cluster, cut, {ALL_CORES: tuple(d.name for d in devices)})
+
+
+def all_cores_device(cluster: Cluster) -> Device:
+    """The device that spans all CPU devices of a cluster."""
+    first = cluster.devices[0]
+    cores = tuple(sorted({core for device in cluster.devices for core in device.cores}))
+    return replace(
+        first,
+        name=ALL_CORES,
+        kind=f"{first.kind.rsplit('-', 1)[0]}-{len(cores)}c",
+        memory_bytes=sum(device.memory_bytes for device in cluster.devices),
+        cores=cores,
+        shared=False,
+    )
+
+
+def data_parallel_draft(setting: Setting) -> Draft:
+    """The batch cut at every input, shard ``i`` on device ``i``.
+
+    Raises:
+        InfeasibleError: if no input has a batch to cut.
+    """
+    shares = setting.shares()
+    layouts = batch_layouts(setting.model.graph, shares, setting.batch_axes)
+    splits = spread(setting.axes, layouts, shares=shares) if layouts else []
+    if not splits:
+        raise InfeasibleError("no input has a batch of two or more that operators can be split along")
+    workload = setting.workloads.build(splits)
+    placement = workload.lanes(len(setting.cluster.devices))
+    schedule = schedule_fixed(workload.tasks, setting.comm, placement)
+    return finish(setting, "data-parallel", workload, schedule)
+
+
+def heft_draft(setting: Setting) -> Draft:
+    """HEFT on the unsplit graph."""
+    workload = setting.workloads.build(())
+    schedule = schedule_coarse(
+        setting, workload, lambda tasks, comm: heft(tasks, comm, memory_limit=setting.memory_limit)
+    )
+    return finish(setting, "heft", workload, schedule)
+
+
+def dcp_draft(setting: Setting) -> Draft:
+    """Dynamic critical path scheduling on the unsplit graph."""
+    workload = setting.workloads.build(())
+    schedule = schedule_coarse(
+        setting, workload, lambda tasks, comm: dcp(tasks, comm, memory_limit=setting.memory_limit)
+    )
+    return finish(setting, "dcp", workload, schedule)

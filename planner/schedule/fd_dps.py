@@ -1,0 +1,194 @@
+"""FD-DPS: splits along the dynamic critical path, scheduled by changing priority.
+
+Source: Zeng et al., "FD-DPS", Mathematics 2022, 10(24), 4788 (abstract and public code of its group: see below; the full
+text was not to be had). Theirs: operators are split along tensor dimensions to widen the space of model parallelism; the critical
+path is regenerated as priorities change; its operators are scheduled by priority. From FastT (Yi et al., Middleware 2020): a split is
+kept only if the predicted finish falls. Ours: splits are made for whole runs of operators whose axes match; they are judged by
+simulating the launcher's own segments; the search starts from the best of several ways to split the whole graph.
+
+Symbols: a *move* is a set of splits for a run of operators; the *path* is the critical path of the simulated step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from planner.errors import InfeasibleError
+from planner.graph.op_graph import Op
+from planner.schedule.dcp import dcp
+from planner.schedule.drafts import Draft, Setting, finish, schedule_coarse
+from planner.schedule.lists import schedule_fixed
+from planner.split.propagate import batch_layouts, spread
+from planner.split.types import SplitAxis, SplitSpec
+
+# Tried moves along the critical path: counted work, never time.
+MOVES: Final = {"quick": 2, "normal": 8, "thorough": 48}
+
+# Axes that start a run where no input arrives in pieces, per way of splitting the whole graph.
+_WAYS: Final = (
+    ("spatial", ("spatial0",)),
+    ("channels", ("heads", "out_channel", "columns")),
+)
+
+
+@dataclass(slots=True)
+class _Search:
+    setting: Setting
+    best: Draft
+    tried: int = 0
+
+    def consider(self, splits: Sequence[SplitSpec]) -> bool:
+        """Schedule a set of splits in two ways, shards by number and by dynamic critical path; keep the better if it wins."""
+        won = False
+        for draft in _drafts(self.setting, splits):
+            if draft.cut.times.complete and draft.step_ns < self.best.step_ns:
+                self.best = draft
+                won = True
+        return won
+
+
+def fd_dps_draft(setting: Setting) -> Draft:
+    """Search splits and schedule.
+
+    Raises:
+        InfeasibleError: if no schedule fits the devices' memory.
+    """
+    first = next(_drafts(setting, ()), None)
+    if first is None:
+        raise InfeasibleError("no schedule of the unsplit graph fits the devices' memory")
+    search = _Search(setting, first)
+    if len(setting.cluster.devices) > 1:
+        for splits in whole_graph_ways(setting).values():
+            search.consider(splits)
+        _refine(search)
+    return search.best
+
+
+def _drafts(setting: Setting, splits: Sequence[SplitSpec]) -> Iterator[Draft]:
+    workload = setting.workloads.build(splits)
+    count = len(setting.cluster.devices)
+    if splits:
+        placement = workload.lanes(count)
+        yield finish(setting, "fd-dps", workload, schedule_fixed(workload.tasks, setting.comm, placement))
+    try:
+        schedule = schedule_coarse(
+            setting, workload, lambda tasks, comm: dcp(tasks, comm, memory_limit=setting.memory_limit)
+        )
+    except InfeasibleError:
+        return
+    yield finish(setting, "fd-dps", workload, schedule)
+
+
+def whole_graph_ways(setting: Setting) -> dict[str, list[SplitSpec]]:
+    """Ways to split the whole graph, by name: its batch, its rows, its channels and heads."""
+    shares = setting.shares()
+    ways: dict[str, list[SplitSpec]] = {}
+    layouts = batch_layouts(setting.model.graph, shares, setting.batch_axes)
+    if layouts and (splits := spread(setting.axes, layouts, shares=shares)):
+        ways["batch"] = splits
+    for name, axes in _WAYS:
+        splits = spread(setting.axes, {}, starts=_starter(axes), shares=shares)
+        if splits:
+            ways[name] = splits
+    return ways
+
+
+def _starter(names: Sequence[str]) -> Callable[[Op, tuple[SplitAxis, ...]], SplitAxis | None]:
+    """Starts a run along the first of these axes that an operator has."""
+
+    def choose(op: Op, axes: tuple[SplitAxis, ...]) -> SplitAxis | None:
+        return next((axis for name in names for axis in axes if axis.name == name), None)
+
+    return choose
+
+
+def _refine(search: _Search) -> None:
+    """Moves along the critical path: split, or leave whole, the run around its costliest operators."""
+    budget = MOVES[search.setting.effort]
+    seen: set[tuple[SplitSpec, ...]] = set()
+    improved = True
+    while improved and search.tried < budget:
+        improved = False
+        for splits in _moves(search):
+            key = tuple(splits)
+            if key in seen:
+                continue
+            seen.add(key)
+            search.tried += 1
+            if search.consider(splits):
+                improved = True
+                break
+            if search.tried >= budget:
+                break
+
+
+def _moves(search: _Search) -> Iterator[list[SplitSpec]]:
+    setting, best = search.setting, search.best
+    current = {spec.op: spec for spec in best.workload.splits}
+    order = {op.name: position for position, op in enumerate(setting.model.graph.ops)}
+    shares = setting.shares()
+    for op in _critical_ops(best, setting):
+        for axis in setting.axes.axes(op):
+            if current.get(op.name) is not None and current[op.name].axis == axis.name:
+                continue
+            run = _run(setting, op, axis, shares)
+            if run:
+                changed = {**current, **{spec.op: spec for spec in run}}
+                yield sorted(changed.values(), key=lambda spec: order[spec.op])
+        if op.name in current:
+            yield sorted(
+                (spec for name, spec in current.items() if name != op.name), key=lambda spec: order[spec.op]
+            )
+
+
+def _run(setting: Setting, op: Op, axis: SplitAxis, shares: Sequence[int]) -> list[SplitSpec]:
+    """The splits that start with one operator's axis and follow downstream as far as axes match."""
+
+    def only(candidate: Op, _: tuple[SplitAxis, ...]) -> SplitAxis | None:
+        return axis if candidate.name == op.name else None
+
+    return spread(setting.axes, {}, starts=only, shares=shares)
+
+
+def _critical_ops(draft: Draft, setting: Setting) -> list[Op]:
+    """Operators of the unsplit graph on the simulated critical path, costliest first."""
+    finish_ns, start_ns = draft.cut.times.finish_ns, draft.cut.times.start_ns
+    workload = draft.workload
+    costs: dict[str, int] = {}
+    for number in _critical_segments(draft, start_ns, finish_ns):
+        segment = draft.cut.segments[number]
+        for task in segment.tasks:
+            cost = int(workload.tasks.compute_ns[task, segment.device])
+            for operator in workload.groups.members[task][:1]:
+                if operator.name in workload.split.origin:
+                    name = workload.split.origin[operator.name][0]
+                    costs[name] = max(costs.get(name, 0), cost)
+    by_name = {op.name: op for op in setting.model.graph.ops}
+    ranked = sorted(costs, key=lambda name: (-costs[name], name))
+    return [by_name[name] for name in ranked[:64]]
+
+
+def _critical_segments(draft: Draft, start_ns: Sequence[int], finish_ns: Sequence[int]) -> list[int]:
+    """Segments each of which was let start by the one after it in this list."""
+    cut = draft.cut
+    if not cut.segments:
+        return []
+    current = max(range(len(cut.segments)), key=lambda i: (finish_ns[i], -i))
+    path = [current]
+    while True:
+        begin = start_ns[current]
+        before = current - 1
+        if before >= 0 and cut.segments[before].device == cut.segments[current].device and finish_ns[before] == begin:
+            current = before
+        else:
+            senders = [
+                t.src
+                for position, t in enumerate(cut.transfers)
+                if t.dst == current and cut.times.arrival_ns[position] == begin
+            ]
+            if not senders:
+                return path
+            current = senders[0]
+        path.append(current)

@@ -1,0 +1,202 @@
+"""A split graph with its costs: what every planner schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cluster.types import Cluster, Device
+from planner.cost.estimate import Cost, CostTable
+from planner.graph.op_graph import Op, OpContext, OpGraph
+from planner.graph.task_graph import CommCosts, TaskGraph
+from planner.model.types import LoadedModel
+from planner.partition.lanes import op_lanes
+from planner.partition.split_graph import SplitGraph, build_split_graph
+from planner.partition.groups import Groups, group_ops
+from planner.split.types import SplitSpec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """A split graph, grouped and costed for the devices of a cluster.
+
+    Attributes:
+        splits: the decisions behind the split graph.
+        split: the split graph.
+        groups: its tasks; task ``i`` of ``tasks`` is group ``i``.
+        tasks: arrays for the schedulers.
+        tensors: name of each tensor that ``tasks.edge_tensor`` numbers.
+        readers: value name -> operators that read it.
+        weights: weight keys and sizes of each group, for memory.
+        inner_bytes: [groups] bytes of values that never leave the group.
+        measured: how many (group, device) costs were measured.
+        estimated: how many were estimated.
+    """
+
+    splits: tuple[SplitSpec, ...]
+    split: SplitGraph
+    groups: Groups
+    tasks: TaskGraph
+    tensors: tuple[str, ...]
+    readers: Mapping[str, Sequence[Op]]
+    weights: tuple[dict[str, int], ...]
+    inner_bytes: tuple[int, ...]
+    measured: int
+    estimated: int
+
+    def lanes(self, num_devices: int) -> list[int]:
+        """Device of each group when every shard goes to the device of its number."""
+        lanes = op_lanes(self.split, num_devices)
+        return [lanes[members[0].name] for members in self.groups.members]
+
+
+@dataclass(frozen=True, slots=True)
+class LeastCost:
+    """Least cost of an operator's group over all splits built so far.
+
+    Attributes:
+        one_ns: of its largest shard: what a path through it takes at least.
+        all_ns: of all shards together: what work it is at least.
+    """
+
+    one_ns: int
+    all_ns: int
+
+
+class Workloads:
+    """Builds workloads of one model on one cluster; costs of operators seen before are remembered."""
+
+    def __init__(self, model: LoadedModel, cluster: Cluster, costs: CostTable) -> None:
+        self.model = model
+        self.cluster = cluster
+        self.costs = costs
+        # Operators that no split touches are the same objects in every split graph.
+        self._known: dict[tuple[int, ...], tuple[tuple[Op, ...], tuple[Cost, ...]]] = {}
+        self._built: dict[tuple[SplitSpec, ...], Workload] = {}
+        self._parents: dict[str, tuple[OpContext, ...]] = {}
+        self.least: dict[str, LeastCost] = {}
+        self._kinds: dict[str, Device] = {}
+        for device in cluster.devices:
+            self._kinds.setdefault(device.kind, device)
+
+    def build(self, splits: Sequence[SplitSpec]) -> Workload:
+        """The workload after the given splits.
+
+        Raises:
+            PlanError: if a split cannot be carried out.
+        """
+        key = tuple(splits)
+        if key not in self._built:
+            if key and not self._built:
+                self.build(())  # parents of shards come from the unsplit graph
+            self._built[key] = self._build(key)
+        return self._built[key]
+
+    def _build(self, splits: tuple[SplitSpec, ...]) -> Workload:
+        split = build_split_graph(self.model, splits)
+        groups = group_ops(split.graph, self.cluster.devices[0].type)
+        if not splits:
+            for members in groups.members:
+                contexts = tuple(split.graph.context(op) for op in members)
+                self._parents.update({op.name: contexts for op in members})
+        costs = [self._group_costs(split, members) for members in groups.members]
+        self._note_least(split, groups, costs)
+        measured = sum(cost.measured for row in costs for cost in row)
+        tensors, src, dst, carried = _edges(split.graph, groups)
+        compute = np.array([[cost.ns for cost in row] for row in costs], dtype=np.int64)
+        weights = tuple(self._weights(split, members) for members in groups.members)
+        tasks = TaskGraph(
+            tuple(members[0].name for members in groups.members),
+            compute.reshape(len(groups.members), len(self.cluster.devices)),
+            src,
+            dst,
+            carried,
+            np.array([split.graph.tensors[name].nbytes for name in tensors], dtype=np.int64),
+            np.array([sum(sizes.values()) for sizes in weights], dtype=np.int64),
+            _weight_ids(weights),
+            np.array([_output_bytes(split.graph, members) for members in groups.members], dtype=np.int64),
+        )
+        leaving = set(tensors) | set(split.graph.outputs)
+        inner = tuple(
+            sum(split.graph.tensors[n].nbytes for op in members for n in op.writes if n not in leaving)
+            for members in groups.members
+        )
+        total = sum(len(row) for row in costs)
+        return Workload(
+            splits, split, groups, tasks, tensors, split.graph.consumers(), weights, inner, measured, total - measured
+        )
+
+    def _group_costs(self, split: SplitGraph, members: tuple[Op, ...]) -> tuple[Cost, ...]:
+        """Cost on each device of the cluster."""
+        identity = tuple(id(op) for op in members)
+        known = self._known.get(identity)
+        if known is not None:
+            return known[1]
+        contexts = tuple(split.graph.context(op) for op in members)
+        shard = next((split.origin[op.name][0] for op in members if op.name in split.origin), "")
+        parent = self._parents.get(shard)
+        by_kind = {kind: self.costs.group_ns(contexts, device, parent) for kind, device in self._kinds.items()}
+        row = tuple(by_kind[device.kind] for device in self.cluster.devices)
+        self._known[identity] = (members, row)
+        return row
+
+    def _note_least(self, split: SplitGraph, groups: Groups, costs: Sequence[tuple[Cost, ...]]) -> None:
+        """Remember the least cost of a shard, and of all shards together, of every operator's group."""
+        shards: dict[str, list[int]] = {}
+        for members, row in zip(groups.members, costs, strict=True):
+            origins = dict.fromkeys(split.origin[op.name][0] for op in members if op.name in split.origin)
+            for name in list(origins)[:1]:
+                shards.setdefault(name, []).append(min(cost.ns for cost in row))
+        for name, found in shards.items():
+            old = self.least.get(name)
+            new = LeastCost(max(found), sum(found))
+            self.least[name] = new if old is None else LeastCost(min(old.one_ns, new.one_ns), min(old.all_ns, new.all_ns))
+
+    @staticmethod
+    def _weights(split: SplitGraph, members: Sequence[Op]) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        for op in members:
+            for name in op.reads:
+                if name in split.weights:
+                    weight = split.weights[name]
+                    sizes[weight.key or name] = weight.info.nbytes
+        return sizes
+
+
+def comm_costs(cluster: Cluster) -> CommCosts:
+    """Link costs of a cluster as arrays."""
+    count = len(cluster.devices)
+    latency = np.zeros((count, count), dtype=np.int64)
+    per_kib = np.zeros((count, count), dtype=np.int64)
+    for link in cluster.links:
+        src, dst = cluster.index(link.src), cluster.index(link.dst)
+        latency[src, dst] = link.latency_ns
+        per_kib[src, dst] = 0 if link.bytes_per_s == 0 else 1024 * 1_000_000_000 // link.bytes_per_s
+    return CommCosts(latency, per_kib)
+
+
+def _edges(graph: OpGraph, groups: Groups) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
+    maker = {name: op.name for members in groups.members for op in members for name in op.writes}
+    number: dict[str, int] = {}
+    found: list[tuple[int, int, int]] = []
+    for here, members in enumerate(groups.members):
+        read = dict.fromkeys(name for op in members for name in op.reads)
+        for name in read:
+            if name in maker and (there := groups.group_of[maker[name]]) != here:
+                found.append((there, here, number.setdefault(name, len(number))))
+    found.sort()
+    columns = np.array(found, dtype=np.int32).reshape(len(found), 3)
+    return tuple(number), columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy()
+
+
+def _weight_ids(weights: Sequence[dict[str, int]]) -> np.ndarray:
+    number: dict[tuple[str, ...], int] = {}
+    return np.array(
+        [number.setdefault(tuple(sorted(sizes)), len(number)) if sizes else -1 for sizes in weights], dtype=np.int32
+    )
+
+
+def _output_bytes(graph: OpGraph, members: Sequence[Op]) -> int:
+    return sum(graph.tensors[name].nbytes for op in members for name in op.writes)

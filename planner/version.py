@@ -1,0 +1,7 @@
+"""The tool's version."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__version__: Final = "0.1.0"
