@@ -4,9 +4,10 @@ Measured on ONNX Runtime 1.32, and why things are as they are:
 
 - ``run_with_iobinding`` on the inner C objects costs 4-6 us, binding 2-3 us more, ``run`` of numpy arrays 17-25 us.
 - Outputs are bound anew for every run: a binding that keeps its output buffers overwrites its last results.
-- Only ``add_initializer`` lets sessions read weights where they are (10 MiB added for three sessions over one 64 MiB
-  weight, against 202 MiB otherwise), and only with pre-packing off, which costs speed: see ``share_weights``. It wants
-  the file that the stub names to exist, although it never reads it, hence an empty one.
+- ``add_external_initializers`` hands weights to the optimiser as well (it folds batch norms into them) and copies them;
+  ours can go afterwards. ``add_initializer`` reads them where they are (10 MiB added for three sessions over one 64 MiB
+  weight, against 202 MiB), but only with pre-packing off, which costs speed; it wants the file that a stub names to
+  exist, hence an empty one, and an optimiser that reads a weight fails on it. It is used where memory is short.
 - All sessions share one CPU arena: six sessions of one matrix product need 34 MiB instead of 109, at the same speed.
 - Threads that spin after a run disturb the device's next segment: ``force_spinning_stop`` ends that with the run.
 """
@@ -37,6 +38,8 @@ _CPU: Final = _c.OrtDevice(_c.OrtDevice.cpu(), _c.OrtDevice.default_memory(), 0)
 _FAILED_NODE: Final = re.compile(r"while running (\S+) node\. Name:'([^']*)'")
 _OUT_OF_MEMORY: Final = re.compile(r"bad_alloc|[Ff]ailed to allocate memory|out of memory|OutOfMemory", re.IGNORECASE)
 _REQUESTED: Final = re.compile(r"requested buffer of size (\d+)")
+# By default the arena doubles: a model of 16 GB would take 32 GB.
+_CUDA_OPTIONS: Final = {"arena_extend_strategy": "kSameAsRequested"}
 _shared_arena: list[bool] = []
 
 
@@ -75,7 +78,8 @@ def cpu_options(cores: Sequence[int], *, spin: bool) -> ort.SessionOptions:
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.intra_op_num_threads = max(1, len(cores))
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    # What goes wrong is raised, and reported once.
+    options.log_severity_level = 4
     if len(cores) > 1:
         # Processors count from 1 here; exactly one group for each thread but the calling one.
         groups = ";".join(str(core + 1) for core in cores[1:])
@@ -117,15 +121,10 @@ class SegmentSession:
         # Neither strings nor sequences can be bound; they go through the slower run().
         values = (*segment.inputs, *segment.outputs)
         self._bindable = all(info.kind == "tensor" and info.dtype != "string" for info in values)
-        options = self._options(stubs, share_weights)
-        # ONNX Runtime reads these where they are for as long as the session lives.
+        # What ONNX Runtime reads in place has to live as long as the session.
         self._kept: list[ort.OrtValue] = []
         try:
-            for name, weight in segment.weights.items():
-                value = weights.value(weight)
-                self._kept.append(value)
-                options.add_initializer(name, value)
-            self._session = ort.InferenceSession(segment.model, options, providers=self._providers(), enable_fallback=0)
+            self._session = self._create(segment, weights, stubs, share_weights)
         except ORT_ERRORS as problem:
             raise execution_error(problem, segment.id, device, "could not be created") from None
         self._check_provider()
@@ -177,6 +176,27 @@ class SegmentSession:
         made = self._session.run(list(self.outputs), feeds, options)
         return [own(value) if _is_numeric(value) else value for value in made]
 
+    def _create(
+        self, segment: SegmentModel, weights: WeightStore, stubs: Path, share_weights: bool
+    ) -> ort.InferenceSession:
+        options = self._options(stubs, share_weights)
+        values = {name: weights.value(weight) for name, weight in segment.weights.items()}
+        if not share_weights:
+            options.add_external_initializers(list(values), list(values.values()))
+            return self._open(segment, options)
+        for name, value in values.items():
+            options.add_initializer(name, value)
+        try:
+            session = self._open(segment, options)
+        except ORT_ERRORS:
+            # An optimiser wanted to read a weight: this segment has to have copies.
+            return self._create(segment, weights, stubs, share_weights=False)
+        self._kept = list(values.values())
+        return session
+
+    def _open(self, segment: SegmentModel, options: ort.SessionOptions) -> ort.InferenceSession:
+        return ort.InferenceSession(segment.model, options, providers=self._providers(), enable_fallback=0)
+
     def _options(self, stubs: Path, share_weights: bool) -> ort.SessionOptions:
         options = cpu_options(self.device.cores or (0,), spin=not self.device.shared)
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(stubs))
@@ -188,7 +208,10 @@ class SegmentSession:
 
     def _providers(self) -> list[Any]:
         if self.device.type == "cuda":
-            return [("CUDAExecutionProvider", {"device_id": str(self.device.index)}), "CPUExecutionProvider"]
+            return [
+                ("CUDAExecutionProvider", {"device_id": str(self.device.index), **_CUDA_OPTIONS}),
+                "CPUExecutionProvider",
+            ]
         return ["CPUExecutionProvider"]
 
     def _check_provider(self) -> None:

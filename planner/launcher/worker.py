@@ -114,7 +114,8 @@ class Worker:
         self.index = index
         self.device = device
         self.run_options = ort.RunOptions()
-        self._build = build
+        self.run_options.log_severity_level = 4
+        self._build: Callable[[], list[SegmentSession]] | None = build
         self._routes = routes
         self._inboxes = inboxes
         self._inbox = inboxes[index]
@@ -132,7 +133,8 @@ class Worker:
             if self.device.cores:
                 # Linux: 0 is the calling thread. ONNX Runtime pins the others.
                 os.sched_setaffinity(0, self.device.cores[:1])
-            sessions = self._build()
+            if self._build is not None:
+                sessions = self._build()
         except (FddpsError, OSError) as problem:
             report.error = problem
         except BaseException as problem:
@@ -140,6 +142,8 @@ class Worker:
             report.error = problem
             raise
         finally:
+            # It refers to weights that nothing needs any more.
+            self._build = None
             self._reports.put(report)
         if report.error is None:
             self._serve(sessions)
