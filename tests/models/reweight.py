@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from tests.models.interpreter import Array, NodeRunner, captured_names, random_inputs
 
@@ -28,6 +28,8 @@ CENTRE: Final = 0.5
 SAMPLES: Final = 4
 # A layer whose output hardly varies is not blown up: that would blow up its rounding errors too.
 MIN_SPREAD: Final = 0.02
+# Below this an output is taken for zero (the first step of a recurrent network), and fits nothing.
+MIN_SCALE: Final = 1e-12
 
 _LINEAR: Final = ("Conv", "ConvTranspose", "FusedConv", "Gemm", "MatMul")
 _NORMS: Final = ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization")
@@ -49,6 +51,9 @@ def reweight(model_path: Path | str, out_path: Path | str, seed: int, *, centre:
     model = onnx.load(str(model_path))
     weights = _materialise(model.graph)
     _Calibration(model, weights, seed, centre).run()
+    if model.ir_version < 4:
+        # Such files list every initializer among the inputs, and ONNX Runtime then takes them for constants.
+        _list_as_inputs(model.graph, weights)
     kept = [i for i in model.graph.initializer if i.name not in weights]
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)
@@ -79,6 +84,14 @@ def _materialise(graph: onnx.GraphProto) -> dict[str, Array]:
     del graph.node[:]
     graph.node.extend(kept)
     return {name: np.array(array) for name, array in weights.items()}
+
+
+def _list_as_inputs(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> None:
+    listed = {value.name for value in graph.input}
+    for name, array in weights.items():
+        if name not in listed:
+            dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
+            graph.input.append(helper.make_tensor_value_info(name, dtype, array.shape))
 
 
 def _constant(node: onnx.NodeProto, arrays: Mapping[str, Array]) -> Array | None:
@@ -198,23 +211,25 @@ class _Calibration:
         bias = self._root(node, 2) if node.op_type != "MatMul" else None
         if bias in self._fitted or (bias is not None and self._weights[bias].size != outputs[0].shape[axis]):
             bias = None
+        shape = [-1 if k == axis else 1 for k in range(outputs[0].ndim)]
+        if bias is not None:
+            # Only what the weight makes counts; the bias is drawn anew.
+            beta = next((a.f for a in node.attribute if a.name == "beta"), 1.0)
+            outputs = [output - beta * self._weights[bias].reshape(shape) for output in outputs]
         shift, spread = self._moments(outputs, axis, self._centre if bias is not None else 0.0)
         scale = float(np.sqrt(np.mean(spread**2)))
-        if not np.isfinite(scale) or scale < 1e-6:
+        if not np.isfinite(scale) or scale < MIN_SCALE:
             return results
         self._set(weight, self._weights[weight] / scale)
         self._fitted.add(weight)
         if bias is None:
-            # Linear in the weight alone only if there is no bias at all.
-            return None if len(node.input) > 2 else [{node.output[0]: output / scale} for output in outputs]
-        offset = 0.1 * self._random.standard_normal(shift.size) - shift / scale
-        self._set(bias, self._weights[bias].reshape(-1) / scale + offset)
-        self._fitted.add(bias)
-        if any(a.name == "beta" and a.f != 1 for a in node.attribute):
             return None
-        shape = [-1 if k == axis else 1 for k in range(outputs[0].ndim)]
-        moved = (output / scale + offset.reshape(shape) for output in outputs)
-        return [{node.output[0]: output.astype(outputs[0].dtype)} for output in moved]
+        self._set(bias, 0.1 * self._random.standard_normal(shift.size) - shift / scale)
+        self._fitted.add(bias)
+        if beta != 1:
+            return None
+        offset = self._weights[bias].reshape(shape)
+        return [{node.output[0]: (output / scale + offset).astype(offset.dtype)} for output in outputs]
 
     @staticmethod
     def _moments(samples: Sequence[Array], channel_axis: int, centre: float) -> tuple[Array, Array]:
