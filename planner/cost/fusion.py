@@ -24,6 +24,8 @@ from planner.graph.op_graph import Op, OpContext, OpGraph
 DeviceType = Literal["cpu", "cuda"]
 
 _CPU_ACTIVATIONS = frozenset(("Relu", "Clip", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid"))
+# Channels a block: 8 with AVX2, 16 with AVX-512. Costs must not depend on the machine that plans.
+_BLOCK = 8
 _CUDA_ACTIVATIONS = frozenset(("Relu",))
 _QUANTIZED = frozenset(
     (
@@ -40,7 +42,7 @@ class _Group:
 
     Attributes:
         members: positions of operators, ascending once finished.
-        stage: what may still follow: ``conv``, ``conv-sum``, ``matmul``, ``gemm``, ``transpose`` or ``done``.
+        stage: what may still follow: ``conv``, ``conv-sum``, ``matmul``, ``gemm``, ``transpose``, ``add`` or ``done``.
     """
 
     members: list[int]
@@ -138,13 +140,15 @@ class _Fuser:
         if stage == "conv":
             if _folds_into_conv(context):
                 return "conv"
-            if kind in ("Add", "Sum") and self._is_residual(context, position):
+            if kind in ("Add", "Sum") and self._is_residual(group, context, position):
                 return "conv-sum"
         if stage == "matmul":
             if kind in ("Mul", "Div") and _scalar_weight(context):
                 return "matmul"
             if kind == "Add" and self._is_gemm_bias(group, context):
                 return "gemm"
+        if stage == "add" and kind == "LayerNormalization":
+            return "done" if _is_skip(self._graph.context(self._ops[group.exit])) else ""
         if stage == "gemm" and self._cpu and self._activates(context):
             return "done"
         return "done" if self._cpu and kind == "QuantizeLinear" and self._is_dequantized(group) else ""
@@ -153,13 +157,15 @@ class _Fuser:
         kind = context.op.op_type
         return kind in self._activations and (kind != "Clip" or all(context.weights[1:]))
 
-    def _is_residual(self, context: OpContext, position: int) -> bool:
-        """A sum of two equal shapes; CUDA fuses it only together with a Relu behind it."""
+    def _is_residual(self, group: _Group, context: OpContext, position: int) -> bool:
+        """A sum of two equal shapes; CUDA fuses it only together with a Relu, CPU only in the blocked layout."""
         shapes = [info.dims for info in context.inputs if info is not None]
         if len(shapes) != 2 or shapes[0] != shapes[1] or any(context.weights):
             return False
+        if self._cpu:
+            return _is_blocked(self._graph.context(self._ops[group.members[0]]))
         after = self._wiring.only_reader(position)
-        return self._cpu or (after is not None and self._ops[after].op_type == "Relu")
+        return after is not None and self._ops[after].op_type == "Relu"
 
     def _is_gemm_bias(self, group: _Group, context: OpContext) -> bool:
         """MatMul + Add becomes Gemm if the product is of two matrices and the bias broadcasts to it."""
@@ -210,7 +216,21 @@ def _initial_stage(op: Op) -> str:
             swapped = (*range(rank - 2), rank - 1, rank - 2)
             return "transpose" if rank >= 2 and tuple(perm) == swapped else "done"
         return "done"
-    return {"Conv": "conv", "MatMul": "matmul", "Gemm": "gemm"}.get(op.op_type, "done")
+    return {"Conv": "conv", "MatMul": "matmul", "Gemm": "gemm", "Add": "add"}.get(op.op_type, "done")
+
+
+def _is_blocked(conv: OpContext) -> bool:
+    """Whether a Conv runs in MLAS's blocked channel layout (NCHWc) on CPU."""
+    weight = conv.inputs[1]
+    if weight is None or len(weight.dims) != 4 or weight.dtype != "float32" or not conv.weights[1]:
+        return False
+    groups = int(conv.op.attr("group", 1))
+    made, read = weight.dims[:2]
+    if groups == 1:
+        return True
+    if read == 1 and made == groups:
+        return made % _BLOCK == 0
+    return read % _BLOCK == 0 and made % groups == 0 and made // groups % _BLOCK == 0
 
 
 def _folds_into_conv(context: OpContext) -> bool:
@@ -227,6 +247,12 @@ def _folds_into_conv(context: OpContext) -> bool:
     # The constant lies along the channels if all dimensions but the second are 1.
     padded = (1,) * (len(output.dims) - len(constants[0].dims)) + constants[0].dims
     return all(size == 1 for axis, size in enumerate(padded) if axis != 1)
+
+
+def _is_skip(add: OpContext) -> bool:
+    """A residual Add that layer normalisation takes in: two equal shapes of rank 2 or 3, neither a weight."""
+    shapes = [info.dims for info in add.inputs if info is not None]
+    return len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0]) in (2, 3) and not any(add.weights)
 
 
 def _scalar_weight(context: OpContext) -> bool:
