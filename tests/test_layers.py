@@ -23,6 +23,7 @@ LAYERS: Final[Mapping[str, int]] = {
     "errors": 0,
     "safe_yaml": 0,
     "resources": 0,
+    "version": 0,
     "graph": 1,
     "cluster": 1,
     "plan": 1,
@@ -57,7 +58,7 @@ OWNERS: Final[Mapping[str, frozenset[str]]] = {
 # part -> parts it never imports, although they lie below it.
 FORBIDDEN: Final[Mapping[str, frozenset[str]]] = {
     # A plan is a contract: it knows nothing of the graph it was made from.
-    "plan": frozenset(LAYERS) - {"plan", "units", "errors", "safe_yaml", "resources"},
+    "plan": frozenset(LAYERS) - {"plan", "units", "errors", "safe_yaml", "resources", "version"},
     # The launcher executes what the plan says and decides nothing.
     "launcher": frozenset({"schedule", "cost", "pipeline", "split", "simulate", "profiling"}),
     # An independent check of what the scheduler promised reads the plan, not the scheduler's own data.

@@ -1,6 +1,6 @@
 """Put the ONNX files of one Python package into a folder, without installing the package.
 
-``python tools/package_models.py rapidocr==3.10.0 --out .models`` makes ``.models/rapidocr/*.onnx``.
+``python -m tools.package_models rapidocr==3.10.0 --out .models`` makes ``.models/rapidocr/*.onnx``.
 """
 
 from __future__ import annotations

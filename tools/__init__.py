@@ -1,0 +1,1 @@
+"""Scripts behind the Makefile; none is part of the installed package."""
