@@ -60,9 +60,7 @@ def _overlaps(graph: TaskGraph, device: list[int], start: list[int], finish: lis
     return found
 
 
-def _precedence(
-    graph: TaskGraph, comm: CommCosts, device: list[int], start: list[int], finish: list[int]
-) -> list[str]:
+def _precedence(graph: TaskGraph, comm: CommCosts, device: list[int], start: list[int], finish: list[int]) -> list[str]:
     found = []
     for s, d, tensor in zip(graph.edge_src, graph.edge_dst, graph.edge_tensor, strict=True):
         src, dst = int(s), int(d)

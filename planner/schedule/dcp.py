@@ -18,17 +18,17 @@ critical     the child with the least ALST - AEST                               
 child
 ===========  ==================================================================  ================================
 
-A ready task has only unscheduled tasks below it, so its ALST is DCPL minus its bottom level ``tail``, and the least ALST - AEST
-is the largest ``AEST + tail``. What moves is AEST, of everything below a task once that has a start: it is recomputed
-incrementally, for tasks at most ``WINDOW`` numbers further on (beyond, stale values only ever are too small).
+A ready task has only unscheduled tasks below it, so its ALST is DCPL minus its bottom level ``tail``, and the least
+ALST - AEST is the largest ``AEST + tail``. What moves is AEST, of everything below a task once that has a start: it is
+recomputed incrementally, for its children and for tasks at most ``WINDOW`` numbers further on.
 
 Selection key, the least goes first: (ALST - AEST, AEST, number). While devices are saturated the order in which inputs
 arrive says little, and the plain ``-tail`` in the place of ALST - AEST is better. Measured against HEFT on 216 random
-graphs: 0.987 with slack, 0.976 with tail, 0.958 with the better of the two; on 359 public instances the mean ratio to the
-optimum is 1.059, 1.065 and 1.050. So both are tried and the shorter schedule is kept, slack's on a tie.
+graphs: 0.987 with slack, 0.976 with tail, 0.958 with the better of the two; on 359 public instances the mean ratio to
+the optimum is 1.059, 1.065 and 1.050. So both are tried and the shorter schedule is kept, slack's on a tie.
 
-Device key: (finish of the task + earliest finish of its critical child anywhere, finish of the task, device index). For equal
-devices that is the paper's sum of starts, up to a constant. Idle slots are used.
+Device key: (finish of the task + earliest finish of its critical child anywhere, finish of the task, device index). For
+equal devices that is the paper's sum of starts, up to a constant. Idle slots are used.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ import heapq
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.graph.jit import kernel
 from planner.graph.paths import bottom_levels, top_levels
 from planner.graph.task_graph import I64, CommCosts, Schedule, TaskGraph
 from planner.schedule.lists import place_in_order, priority_order, require_devices
-from planner.schedule.memory import Memory, empty, fits, memory_of, pack, place
+from planner.schedule.memory import Memory, Residency, empty, fits, memory_of, pack, place
 from planner.schedule.timeline import (
     Problem,
     Timelines,
@@ -56,8 +57,10 @@ from planner.schedule.timeline import (
     transfer_ns,
 )
 
+Flags = npt.NDArray[np.bool_]
+
 WINDOW = 512
-"""How far AEST is recomputed below a scheduled task; 512 gave the same schedules as no limit up to 5,000 tasks."""
+"""How far AEST is recomputed below a scheduled task: 512 gave the same schedules as no limit up to 5,000 tasks."""
 
 
 def dcp(graph: TaskGraph, comm: CommCosts, *, memory_limit: Sequence[int] | None = None) -> Schedule:
@@ -148,7 +151,7 @@ def _best_device(
     prob: Problem,
     memory: Memory,
     lines: Timelines,
-    held: tuple[I64, I64, I64],
+    held: Residency,
     placed: I64,
     finish: I64,
     aest: I64,
@@ -211,9 +214,12 @@ def _child_finish(
 
 @kernel
 def _move_path(
-    prob: Problem, aest: I64, dirty: I64, placed: I64, finish: I64, task_ns: I64, edge_ns: I64, task: int
+    prob: Problem, aest: I64, dirty: Flags, placed: I64, finish: I64, task_ns: I64, edge_ns: I64, task: int
 ) -> None:
-    """Recompute AEST of what lies below a task that was just scheduled, as far as it changes (``dirty`` is all False between calls)."""
+    """Recompute AEST below a task that was just scheduled, as far as it changes.
+
+    ``dirty`` marks tasks to look at; it is all False between calls.
+    """
     adjacency = prob.links
     last = task
     for k in range(adjacency.out_start[task], adjacency.out_start[task + 1]):

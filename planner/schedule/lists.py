@@ -148,7 +148,7 @@ def place_in_order(prob: Problem, memory: Memory, order: I64, fixed: I64) -> tup
         fixed: [tasks] device that the task must run on, -1 for any.
 
     Returns:
-        [tasks] device and [tasks] start. Stops at the first task that fits no device: it and those behind it have device -1.
+        [tasks] device and [tasks] start. Stops at a task that fits no device: it and those behind it have device -1.
     """
     n, devices = prob.compute.shape
     lines = new_timelines(devices, n)

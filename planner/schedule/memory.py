@@ -98,7 +98,9 @@ def fits(memory: Memory, held: Residency, task: int, device: int) -> bool:
     group = memory.group[task]
     more = 0 if held.tasks[device, group] > 0 else memory.weights[group]
     working = max(held.working[device], memory.working[task])
-    return held.weights[device] + more + working <= memory.limit[device]
+    need: int = held.weights[device] + more + working
+    limit: int = memory.limit[device]
+    return need <= limit
 
 
 @kernel
@@ -113,7 +115,7 @@ def place(memory: Memory, held: Residency, task: int, device: int) -> None:
 
 @kernel
 def _pack(memory: Memory, order: I64) -> I64:
-    """[tasks] device of each task, -1 if it fits nowhere: the device that already has its weights, else the first with room."""
+    """[tasks] device, -1 where none has room: the one that already has the weights, else the first."""
     held = empty(memory)
     placed = np.full(len(memory.group), -1, np.int64)
     for task in order:

@@ -41,13 +41,13 @@ class Timelines(NamedTuple):
     Attributes:
         begin: [devices, tasks] ns.
         end: [devices, tasks] ns.
-        count: [devices] intervals in use.
+        used: [devices] number of intervals.
         packed: [devices] leading intervals without any idle time before or between them: no search has to look there.
     """
 
     begin: I64
     end: I64
-    count: I64
+    used: I64
     packed: I64
 
 
@@ -80,7 +80,7 @@ def device_order(schedule: Schedule, device: int) -> I32:
 
 
 def mean_costs(prob: Problem) -> tuple[I64, I64]:
-    """(Mean cost of each task over the devices, mean delay of each edge over ordered pairs of devices), rounded down."""
+    """(Mean cost of each task over the devices, mean delay of each edge over pairs of devices), rounded down."""
     devices = prob.compute.shape[1]
     pairs = max(devices * (devices - 1), 1)
     task_ns = prob.compute.sum(axis=1) // max(devices, 1)
@@ -93,7 +93,8 @@ def transfer_ns(prob: Problem, edge: int, src: int, dst: int) -> int:
     """Delay of an edge between two devices; 0 on one device."""
     if src == dst:
         return 0
-    return prob.latency[src, dst] + ((prob.nbytes[edge] * prob.per_kib[src, dst] + 1023) >> 10)
+    delay: int = prob.latency[src, dst] + ((prob.nbytes[edge] * prob.per_kib[src, dst] + 1023) >> 10)
+    return delay
 
 
 @kernel
@@ -121,8 +122,8 @@ def new_timelines(num_devices: int, num_tasks: int) -> Timelines:
 
 @kernel
 def earliest_slot(lines: Timelines, device: int, ready: int, duration: int) -> int:
-    """Earliest start of a task on a device, not before ``ready``: the first idle slot that is long enough, else the end."""
-    begin, end, count = lines.begin[device], lines.end[device], lines.count[device]
+    """Earliest start on a device, not before ``ready``: the first idle slot that is long enough, else the end."""
+    begin, end, count = lines.begin[device], lines.end[device], lines.used[device]
     low, high = 0, count
     if duration > 0:
         low = min(lines.packed[device], high)
@@ -145,14 +146,14 @@ def earliest_slot(lines: Timelines, device: int, ready: int, duration: int) -> i
 @kernel
 def occupy(lines: Timelines, device: int, start: int, duration: int) -> None:
     """Mark a free interval as busy."""
-    begin, end, count = lines.begin[device], lines.end[device], lines.count[device]
+    begin, end, count = lines.begin[device], lines.end[device], lines.used[device]
     place = count
     # A task of no length goes before the interval that starts with it.
     while place > 0 and begin[place - 1] >= start + duration and end[place - 1] > start:
         begin[place], end[place] = begin[place - 1], end[place - 1]
         place -= 1
     begin[place], end[place] = start, start + duration
-    lines.count[device] = count + 1
+    lines.used[device] = count + 1
     packed = lines.packed[device]
     while packed <= count and begin[packed] == (end[packed - 1] if packed > 0 else 0):
         packed += 1
