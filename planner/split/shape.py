@@ -134,6 +134,11 @@ def _transpose_axes(ctx: OpContext) -> Iterable[SplitAxis]:
     return _moved(ctx, ctx.op.attr("perm") or range(rank_of(input_at(ctx, 0)) - 1, -1, -1))
 
 
+def _triangle_axes(ctx: OpContext) -> Iterable[SplitAxis]:
+    """Which side of the diagonal an element is on depends on the last two dimensions only."""
+    return _moved(ctx, range(rank_of(input_at(ctx, 0)) - 2))
+
+
 def _axes_attribute(ctx: OpContext, rank: int) -> frozenset[int] | None:
     """The ``axes`` of Squeeze and Unsqueeze, an input since opset 13; None where there are none known."""
     axes = const_ints(ctx, 1) if ctx.op.version >= 13 else ctx.op.attr("axes")
@@ -230,5 +235,6 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = {
     ("", "Reshape"): AxesRule(_reshape_axes, _reshape_shard),
     ("", "Squeeze"): AxesRule(_squeeze_axes, _squeeze_shard),
     ("", "Transpose"): AxesRule(_transpose_axes),
+    ("", "Trilu"): AxesRule(_triangle_axes),
     ("", "Unsqueeze"): AxesRule(_unsqueeze_axes),
 }

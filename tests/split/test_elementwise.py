@@ -39,7 +39,7 @@ def context(op_type: str, inputs: list[TensorInfo | None], output: TensorInfo, v
     "op_type", ["Add", "Sub", "Mul", "Div", "Greater", "LessOrEqual", "Max", "Sum", "Mean", "Equal"]
 )
 @given(found=broadcasts(2))
-@settings(max_examples=8, derandomize=True, deadline=None)
+@settings(max_examples=5, derandomize=True, deadline=None)
 def test_binary_operators_split_along_every_dimension(op_type: str, found: tuple[tuple[int, ...], ...]) -> None:
     _, left, right = found
     full = np.broadcast_shapes(left, right)
@@ -48,13 +48,13 @@ def test_binary_operators_split_along_every_dimension(op_type: str, found: tuple
 
 @pytest.mark.parametrize("op_type", ["Sum", "Min", "Mean"])
 @given(found=broadcasts(3))
-@settings(max_examples=8, derandomize=True, deadline=None)
+@settings(max_examples=5, derandomize=True, deadline=None)
 def test_variadic_operators(op_type: str, found: tuple[tuple[int, ...], ...]) -> None:
     check_split(op_type, [floats(shape, k) for k, shape in enumerate(found)], opset=13, exactly=_dims(found[0]))
 
 
 @given(found=broadcasts(3))
-@settings(max_examples=15, derandomize=True, deadline=None)
+@settings(max_examples=9, derandomize=True, deadline=None)
 def test_where(found: tuple[tuple[int, ...], ...]) -> None:
     _, condition, left, right = found
     values = [ints(condition, 0, 2).astype(bool), floats(left, 1), floats(right, 2)]

@@ -11,7 +11,7 @@ from tests.split.harness import check_split, floats, ints
 
 
 @given(axis=st.integers(-3, 2), indices=st.lists(st.integers(2, 4), max_size=3))
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=15, derandomize=True, deadline=None)
 def test_gather(axis: int, indices: list[int]) -> None:
     shape = (4, 5, 3)
     rank = len(indices) + 2
@@ -35,7 +35,7 @@ def test_gather_elements(axis: int, smaller: int) -> None:
 
 
 @given(batch_dims=st.integers(0, 2), depth=st.integers(1, 2), extra=st.integers(0, 2))
-@settings(max_examples=18, derandomize=True, deadline=None)
+@settings(max_examples=12, derandomize=True, deadline=None)
 def test_gather_nd(batch_dims: int, depth: int, extra: int) -> None:
     data = floats((2, 3, 4, 5))
     indices = ints((*(2, 3)[:batch_dims], *(4, 2)[:extra], depth), 0, 2)

@@ -30,7 +30,7 @@ def batch_pairs(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 @given(batches=batch_pairs(), m=sizes, k=sizes, n=sizes)
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=15, derandomize=True, deadline=None)
 def test_matmul_with_broadcast_batches(
     batches: tuple[tuple[int, ...], tuple[int, ...]], m: int, k: int, n: int
 ) -> None:
@@ -61,7 +61,7 @@ def test_matmul_of_vectors(left: tuple[int, ...], right: tuple[int, ...], axes: 
     bias=st.sampled_from(["", "()", "(n)", "(1,n)", "(m,1)", "(m,n)"]),
     opset=st.sampled_from([7, 9, 11, 13]),
 )
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=15, derandomize=True, deadline=None)
 def test_gemm(m: int, k: int, n: int, trans_a: bool, trans_b: bool, bias: str, opset: int) -> None:
     shapes = {"()": (), "(n)": (n,), "(1,n)": (1, n), "(m,1)": (m, 1), "(m,n)": (m, n)}
     if not bias and opset < 11:
@@ -88,7 +88,7 @@ def test_bias_of_gemm_belongs_to_the_first_shard_only() -> None:
     k=sizes,
     n=sizes,
 )
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=15, derandomize=True, deadline=None)
 def test_fused_matmul(batch: tuple[int, ...], flags: tuple[bool, ...], m: int, k: int, n: int) -> None:
     trans_a, trans_b = flags[:2]
     inside_a, inside_b = (flag and bool(batch) for flag in flags[2:])

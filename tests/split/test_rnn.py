@@ -25,7 +25,7 @@ _FUNCTIONS = {"LSTM": ["Sigmoid", "Tanh", "Relu"], "GRU": ["Sigmoid", "Tanh"], "
     functions=st.booleans(),
     batch=st.integers(2, 4),
 )
-@settings(max_examples=15, derandomize=True, deadline=None)
+@settings(max_examples=9, derandomize=True, deadline=None)
 def test_batch_and_directions(
     op_type: str, direction: str, lengths: bool, states: bool, peepholes: bool, functions: bool, batch: int
 ) -> None:
