@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -170,7 +171,7 @@ def load_sheets(folder: Path | None = None) -> Mapping[str, DataSheet]:
         if path.name != _LINKS_FILE:
             sheet = _parse_sheet(path)
             sheets[sheet.kind] = sheet
-    return sheets
+    return MappingProxyType(sheets)
 
 
 def _parse_sheet(path: Path) -> DataSheet:
@@ -208,12 +209,13 @@ def load_links(folder: Path | None = None) -> Mapping[str, LinkSheet]:
     """
     path = (folder or data_path("profiles")) / _LINKS_FILE
     raw = parse_record(_LinksFile, path.read_text(encoding="utf-8"), path.name, ClusterError)
-    return {
+    links = {
         kind: LinkSheet(
             kind, entry.latency_ns + raw.handover_ns.value, entry.mb_per_s * 10_000 * entry.percent, entry.channel
         )
         for kind, entry in raw.links.items()
     }
+    return MappingProxyType(links)
 
 
 def sheet_for(kind: str, sheets: Mapping[str, DataSheet] | None = None) -> DataSheet:

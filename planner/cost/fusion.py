@@ -113,7 +113,8 @@ class _Fuser:
             producers = [p for p in producers if op.inputs[:1] and op.inputs[0] in self._ops[p].writes]
         for producer in producers:
             group = self._groups[producer]
-            if producer != group.exit or not self._wiring.closed([*group.members, position]):
+            # Values made before the exit are read inside the group already.
+            if producer != group.exit or not self._wiring.closed((producer, position)):
                 continue
             stage = self._next_stage(group, context, position)
             if stage:
