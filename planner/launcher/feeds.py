@@ -81,9 +81,10 @@ def load_npz(path: str | Path) -> dict[str, Array]:
     where = os.fspath(path)
     expected = "an .npz file with one array an input (numpy.savez)"
     try:
-        with np.load(where, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InputError("holds a single array", where=where, expected=expected)
+        archive = np.load(where, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise InputError("holds a single array", where=where, expected=expected)
+        with archive:
             return {name: archive[name] for name in archive.files}
     except OSError as problem:
         raise InputError(f"cannot be read: {problem.strerror or problem}", where=where, expected=expected) from None

@@ -12,7 +12,7 @@ import onnxruntime as ort
 
 from planner.errors import InputError
 from planner.graph.op_graph import TensorInfo
-from planner.launcher.devices import LocalDevices, find_devices
+from planner.launcher.devices import LocalDevice, LocalDevices, find_devices
 from planner.launcher.executor import Executor, SegmentTiming, StepResult
 from planner.launcher.feeds import random_feeds
 from planner.launcher.values import dtype_of, element_type, ort_type, unwrap, wrap
@@ -72,6 +72,8 @@ class PlannedSession:
         model = partition_plan(loaded, folder, model_path=Path(model_path) if model_path is not None else None)
         self._open(model, devices)
         self.plan: Plan | None = loaded
+        self.model_path: Path | None = Path(model_path) if model_path is not None else folder / loaded.model.path
+        self.reference_device: LocalDevice | None = _reference_device(loaded, devices, on_cpu, device_map)
 
     @classmethod
     def from_partition(cls, model: PartitionedModel, devices: LocalDevices) -> PlannedSession:
@@ -83,6 +85,8 @@ class PlannedSession:
         session = cls.__new__(cls)
         session._open(model, devices)
         session.plan = None
+        session.model_path = None
+        session.reference_device = None
         return session
 
     def _open(self, model: PartitionedModel, devices: LocalDevices) -> None:
@@ -139,6 +143,11 @@ class PlannedSession:
             ExecutionError: if a segment fails.
         """
         self.step(random_feeds(self.model.inputs, seed))
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Types and shapes of what to feed, in the model's order."""
+        return self.model.inputs
 
     @property
     def timings(self) -> tuple[SegmentTiming, ...]:
@@ -198,6 +207,16 @@ class PlannedSession:
                 f"the model has no input {_listed(unknown)}", expected=_listed(list(self._inputs)) or "no inputs"
             )
         return {name: _feed(feeds[name], info) for name, info in self._inputs.items()}
+
+
+def _reference_device(
+    plan: Plan, devices: LocalDevices, on_cpu: bool, device_map: Mapping[str, str] | None
+) -> LocalDevice:
+    """The plan's first plain device, whether the plan uses it or not: where the unsplit model is run."""
+    first = next((spec.name for spec in plan.cluster.devices if not spec.members), plan.cluster.devices[0].name)
+    if first in devices.devices:
+        return devices.devices[first]
+    return find_devices(plan.cluster, [first], on_cpu=on_cpu, device_map=device_map).devices[first]
 
 
 def _feed(value: Any, info: TensorInfo) -> Any:

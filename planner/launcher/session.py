@@ -127,7 +127,7 @@ class SegmentSession:
             self._session = self._create(segment, weights, stubs, share_weights)
         except ORT_ERRORS as problem:
             raise execution_error(problem, segment.id, device, "could not be created") from None
-        self._check_provider()
+        check_provider(self._session, device, f"segment {segment.id}")
         self._inner = self._session._sess
         self._bound_session = self._session.io_binding()
         self._binding = self._bound_session._iobinding
@@ -195,38 +195,47 @@ class SegmentSession:
         return session
 
     def _open(self, segment: SegmentModel, options: ort.SessionOptions) -> ort.InferenceSession:
-        return ort.InferenceSession(segment.model, options, providers=self._providers(), enable_fallback=0)
+        return ort.InferenceSession(segment.model, options, providers=providers(self.device), enable_fallback=0)
 
     def _options(self, stubs: Path, share_weights: bool) -> ort.SessionOptions:
         options = cpu_options(self.device.cores or (0,), spin=not self.device.shared)
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(stubs))
+        use_stubs(options, stubs)
         if share_weights:
             options.add_session_config_entry("session.disable_prepacking", "1")
         _share_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")
         return options
 
-    def _providers(self) -> list[Any]:
-        if self.device.type == "cuda":
-            return [
-                ("CUDAExecutionProvider", {"device_id": str(self.device.index), **_CUDA_OPTIONS}),
-                "CPUExecutionProvider",
-            ]
-        return ["CPUExecutionProvider"]
 
-    def _check_provider(self) -> None:
-        """Falling back from CUDA to CPU is silent: read back what the session really got."""
-        if self.device.type != "cuda":
-            return
-        got = self._session.get_providers()
-        index = self._session.get_provider_options().get("CUDAExecutionProvider", {}).get("device_id")
-        if got[0] != "CUDAExecutionProvider" or index != str(self.device.index):
-            raise ExecutionError(
-                f"ONNX Runtime fell back to {got[0]}",
-                where=f"segment {self.id} on {self.device.name}",
-                expected=f"CUDAExecutionProvider on CUDA device {self.device.index}",
-                next_step="check the CUDA and cuDNN libraries, or check the results with --on cpu",
-            )
+def providers(device: LocalDevice) -> list[Any]:
+    """Execution providers for a device, in ONNX Runtime's form."""
+    if device.type == "cuda":
+        return [("CUDAExecutionProvider", {"device_id": str(device.index), **_CUDA_OPTIONS}), "CPUExecutionProvider"]
+    return ["CPUExecutionProvider"]
+
+
+def use_stubs(options: ort.SessionOptions, stubs: Path) -> None:
+    """Look for the files of external weights in the folder of empty ones."""
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(stubs))
+
+
+def check_provider(session: ort.InferenceSession, device: LocalDevice, what: str) -> None:
+    """Falling back from CUDA to CPU is silent: read back what the session really got.
+
+    Raises:
+        ExecutionError: if it is not the device that was asked for.
+    """
+    if device.type != "cuda":
+        return
+    got = session.get_providers()
+    index = session.get_provider_options().get("CUDAExecutionProvider", {}).get("device_id")
+    if got[0] != "CUDAExecutionProvider" or index != str(device.index):
+        raise ExecutionError(
+            f"ONNX Runtime fell back to {got[0]}",
+            where=f"{what} on {device.name}",
+            expected=f"CUDAExecutionProvider on CUDA device {device.index}",
+            next_step="check the CUDA and cuDNN libraries, or check the results with --on cpu",
+        )
 
 
 def execution_error(problem: BaseException, segment: str, device: LocalDevice, verb: str) -> ExecutionError:

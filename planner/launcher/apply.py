@@ -1,0 +1,246 @@
+"""Run a plan, measure it and check it: what ``fddps apply`` does."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from planner.errors import InputError
+from planner.graph.op_graph import Array
+from planner.launcher.check import Checker
+from planner.launcher.feeds import DEFAULT_INT_HIGH, random_feeds
+from planner.launcher.planned_session import PlannedSession
+from planner.launcher.unsplit import UnsplitSession
+from planner.launcher.verify import Comparison
+from planner.plan.schema import Plan
+from planner.units import NS_PER_S, to_s
+
+# Threads of a session spin for a while after its run, and would disturb what is measured next.
+PAUSE_S: Final = 0.015
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    """How to run a plan.
+
+    Attributes:
+        model_path: the model, if it is not where the plan says.
+        on_cpu: run every device on this machine's cores.
+        device_map: plan device -> device to use instead.
+        allow_outside: whether the plan may name a model outside its own folder.
+        seed: of the random inputs.
+        int_high: random integers are below this; by input name or for all.
+        warmup: steps before measuring.
+        repeat: measured steps.
+        verify: compare with the unsplit model on two different inputs, and time it too, in turns.
+        verify_deep: compare every value that crosses segments as well; implies ``verify``.
+    """
+
+    model_path: Path | None = None
+    on_cpu: bool = False
+    device_map: Mapping[str, str] | None = None
+    allow_outside: bool = False
+    seed: int = 0
+    int_high: Mapping[str, int] | int = DEFAULT_INT_HIGH
+    warmup: int = 3
+    repeat: int = 10
+    verify: bool = False
+    verify_deep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentResult:
+    """Median time of one segment."""
+
+    segment: str
+    device: str
+    median_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceResult:
+    """Load of one device.
+
+    Attributes:
+        name: plan device.
+        busy_s: median over the steps of the time that its segments ran.
+        peak_bytes: its weights, and the most bytes of values alive between its segments; what is alive only inside
+            a segment, ONNX Runtime does not tell.
+    """
+
+    name: str
+    busy_s: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ApplyResult:
+    """What running a plan showed.
+
+    Attributes:
+        verified: None if not asked for.
+        max_abs_diff: see :class:`Comparison`; None if not verified.
+        max_rel_diff: see :class:`Comparison`; None if not verified.
+        predicted_step_s: by the plan.
+        step_s: median of the measured steps.
+        one_device_step_s: median of the unsplit model's on the plan's first device; None if not verified.
+        segments: in an order in which one thread could run them.
+        devices: those that execute something.
+        comparison: details of the verification; None if not asked for.
+        outputs: of the first input, by name.
+        warnings: one line each.
+    """
+
+    verified: bool | None
+    max_abs_diff: float | None
+    max_rel_diff: float | None
+    predicted_step_s: float
+    step_s: float
+    one_device_step_s: float | None
+    segments: tuple[SegmentResult, ...]
+    devices: tuple[DeviceResult, ...]
+    comparison: Comparison | None
+    outputs: Mapping[str, Any]
+    warnings: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``fddps apply --json`` prints."""
+        devices = [
+            {"name": device.name, "busy_s": device.busy_s, "peak_bytes": device.peak_bytes} for device in self.devices
+        ]
+        return {
+            "verified": self.verified,
+            "max_abs_diff": self.max_abs_diff,
+            "max_rel_diff": self.max_rel_diff,
+            "predicted_step_s": self.predicted_step_s,
+            "step_s": self.step_s,
+            "one_device_step_s": self.one_device_step_s,
+            "segments": len(self.segments),
+            "devices": devices,
+            "warnings": list(self.warnings),
+        }
+
+
+def run_plan(
+    plan: str | Path | Plan, options: ApplyOptions | None = None, *, feeds: Mapping[str, Array] | None = None
+) -> ApplyResult:
+    """Open a plan, run it, measure it, and check it if asked to.
+
+    Args:
+        plan: a plan file, or a plan with ``options.model_path``.
+        options: see there.
+        feeds: inputs to use instead of random ones.
+
+    Raises:
+        FddpsError: as :class:`PlannedSession` and its ``run`` do. A failed verification is in the result.
+    """
+    options = options or ApplyOptions()
+    if options.repeat < 1 or options.warmup < 0:
+        raise InputError("a step has to be measured at least once", expected="repeat >= 1 and warm-up >= 0")
+    with PlannedSession(
+        plan,
+        model_path=options.model_path,
+        on_cpu=options.on_cpu,
+        device_map=options.device_map,
+        allow_outside=options.allow_outside,
+    ) as session:
+        given = feeds if feeds is not None else random_feeds(session.inputs, options.seed, int_high=options.int_high)
+        return measure(session, given, options, own_feeds=feeds is not None)
+
+
+def measure(
+    session: PlannedSession, feeds: Mapping[str, Array], options: ApplyOptions, *, own_feeds: bool = False
+) -> ApplyResult:
+    """Run, measure and check an open session; see :func:`run_plan`.
+
+    Args:
+        session: with a plan.
+        feeds: first input.
+        options: of these, what concerns the devices is the session's already.
+        own_feeds: ``feeds`` are the user's: the second input of a verification is made from them.
+    """
+    names = [info.name for info in session.get_outputs()]
+    # The smoke step: what cannot run fails here, before anything is reported.
+    outputs = dict(zip(names, session.run(None, feeds), strict=True))
+    peaks = session.step(feeds, traced=True).peak_bytes
+    comparison = None
+    unsplit = None
+    if options.verify or options.verify_deep:
+        second = _second(session, feeds, options, own_feeds)
+        checker = Checker(session, deep=options.verify_deep)
+        comparison = checker.compare(feeds).merged(checker.compare(second))
+        unsplit = checker.unsplit
+    steps_ns, segments, busy, unsplit_ns = _time(session, unsplit, feeds, options)
+    predicted = session.plan.predictions.step_ns if session.plan is not None else 0
+    return ApplyResult(
+        verified=comparison.verified if comparison else None,
+        max_abs_diff=comparison.max_abs_diff if comparison else None,
+        max_rel_diff=comparison.max_rel_diff if comparison else None,
+        predicted_step_s=to_s(predicted),
+        step_s=_median_s(steps_ns),
+        one_device_step_s=_median_s(unsplit_ns) if unsplit_ns else None,
+        segments=segments,
+        devices=tuple(
+            DeviceResult(name, busy[name], session.weight_bytes[name] + peaks[name]) for name in session.weight_bytes
+        ),
+        comparison=comparison,
+        outputs=outputs,
+        warnings=session.warnings,
+    )
+
+
+def _time(
+    session: PlannedSession, unsplit: UnsplitSession | None, feeds: Mapping[str, Array], options: ApplyOptions
+) -> tuple[list[int], tuple[SegmentResult, ...], dict[str, float], list[int]]:
+    """Planned and unsplit steps in turns, so that a machine that slows down slows both."""
+    steps_ns: list[int] = []
+    unsplit_ns: list[int] = []
+    segment_ns: list[list[int]] = [[] for _ in session.model.segments]
+    busy_ns: dict[str, list[int]] = {name: [] for name in session.weight_bytes}
+    for turn in range(-options.warmup, options.repeat):
+        start_ns = time.perf_counter_ns()
+        session.step(feeds)
+        step_ns = time.perf_counter_ns() - start_ns
+        if turn >= 0:
+            steps_ns.append(step_ns)
+            busy = dict.fromkeys(busy_ns, 0)
+            for position, timing in enumerate(session.timings):
+                took_ns = timing.end_ns - timing.start_ns
+                segment_ns[position].append(took_ns)
+                busy[timing.device] += took_ns
+            for name, value in busy.items():
+                busy_ns[name].append(value)
+        if unsplit is not None:
+            time.sleep(PAUSE_S)
+            start_ns = time.perf_counter_ns()
+            unsplit.step(feeds)
+            if turn >= 0:
+                unsplit_ns.append(time.perf_counter_ns() - start_ns)
+            time.sleep(PAUSE_S)
+    segments = tuple(
+        SegmentResult(segment.id, segment.device, _median_s(times))
+        for segment, times in zip(session.model.segments, segment_ns, strict=True)
+    )
+    return steps_ns, segments, {name: _median_s(times) for name, times in busy_ns.items()}, unsplit_ns
+
+
+def _second(
+    session: PlannedSession, feeds: Mapping[str, Array], options: ApplyOptions, own_feeds: bool
+) -> Mapping[str, Array]:
+    """Another input, so that a plan that returns constants, or results of an earlier run, is found out.
+
+    Of the user's own only floats are changed: other integers might not be valid ids, lengths or positions.
+    """
+    if not own_feeds:
+        return random_feeds(session.inputs, options.seed + 1, int_high=options.int_high)
+    return {
+        name: (value * value.dtype.type(0.5) if value.dtype.kind == "f" else value) for name, value in feeds.items()
+    }
+
+
+def _median_s(times_ns: list[int]) -> float:
+    return statistics.median(times_ns) / NS_PER_S

@@ -1,0 +1,113 @@
+"""Checks a planned session against the unsplit model, on outputs or on every value that crosses segments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from planner.errors import UsageError
+from planner.graph.op_graph import Array, OpGraph
+from planner.launcher.planned_session import PlannedSession
+from planner.launcher.unsplit import UnsplitSession, rebuilt
+from planner.launcher.values import unwrap
+from planner.launcher.verify import Comparison, IndexOf, compare_outputs
+from planner.model.types import LoadedModel
+from planner.partition.segments import load_plan_model
+
+_POINTERS: Final = {"TopK": 1, "ArgMax": 0, "ArgMin": 0}
+
+
+class Checker:
+    """The unsplit model beside a planned session.
+
+    It runs from the model file itself, so that it knows nothing of what fddps does to a model. Where the file will not
+    do (another batch size than the one in it, inner values) the model is built again from what was loaded.
+
+    Args:
+        session: with a plan.
+        deep: compare every value that crosses segments and has the same name in the unsplit model.
+
+    Raises:
+        UsageError: if the session has no plan.
+        ExecutionError: if ONNX Runtime refuses the unsplit model.
+    """
+
+    def __init__(self, session: PlannedSession, *, deep: bool = False) -> None:
+        if session.plan is None or session.model_path is None or session.reference_device is None:
+            raise UsageError("nothing to compare with", expected="a session opened from a plan")
+        self._session = session
+        self._plan = session.plan
+        self._path = session.model_path
+        self._device = session.reference_device
+        self._deep = deep
+        self._loaded: LoadedModel | None = None
+        self._outputs = [info.name for info in session.model.outputs]
+        quantising = ("QuantizeLinear", "DynamicQuantizeLinear")
+        self._quantised = any(
+            op.op_type in quantising or op.op_type.startswith("QLinear") for op in session.model.graph.ops
+        )
+        if session.plan.model.batch is not None:
+            self.unsplit = UnsplitSession(rebuilt(self._model()), self._device)
+        else:
+            self.unsplit = UnsplitSession(session.model_path, self._device)
+        self._inner: UnsplitSession | None = None
+
+    def compare(self, feeds: Mapping[str, Array]) -> Comparison:
+        """Run both on one input and compare.
+
+        Raises:
+            ExecutionError: if one of them fails.
+        """
+        expected = self.unsplit.run(feeds, self._outputs)
+        got = self._session.run(None, feeds)
+        result = compare_outputs(self._outputs, got, expected, quantised=self._quantised)
+        if not result.verified:
+            result = self._with_ties(feeds, got, expected, result)
+        return result.merged(self._compare_inner(feeds)) if self._deep else result
+
+    def _model(self) -> LoadedModel:
+        if self._loaded is None:
+            self._loaded = load_plan_model(self._plan, self._path)
+        return self._loaded
+
+    def _with_ties(
+        self, feeds: Mapping[str, Array], got: Sequence[Any], expected: Sequence[Any], result: Comparison
+    ) -> Comparison:
+        """Compare again, knowing which outputs are positions in which values."""
+        pointers = pointing_outputs(self._model().graph)
+        if not pointers:
+            return result
+        sources = list(dict.fromkeys(source for source, _, _ in pointers.values()))
+        made = [source for source in sources if source not in feeds]
+        inner = UnsplitSession(rebuilt(self._model(), made), self._device)
+        values = {**feeds, **dict(zip(made, inner.run(feeds, made), strict=True))}
+        indices = {name: IndexOf(values[source], axis, keepdims) for name, (source, axis, keepdims) in pointers.items()}
+        return compare_outputs(self._outputs, got, expected, quantised=self._quantised, indices=indices)
+
+    def _compare_inner(self, feeds: Mapping[str, Array]) -> Comparison:
+        graph = self._model().graph
+        made = {name for op in graph.ops for name in op.writes if graph.tensors[name].kind == "tensor"}
+        crossing = [info.name for segment in self._session.model.segments for info in segment.outputs]
+        names = [name for name in dict.fromkeys(crossing) if name in made]
+        if self._inner is None:
+            self._inner = UnsplitSession(rebuilt(self._model(), names), self._device)
+        values = self._session.step(feeds, traced=True).values
+        got = [unwrap(values[name]) for name in names]
+        return compare_outputs(names, got, self._inner.run(feeds, names), quantised=self._quantised)
+
+
+def pointing_outputs(graph: OpGraph) -> dict[str, tuple[str, int, bool]]:
+    """Graph outputs that are positions: name -> (tensor that they point into, axis, whether the axis is kept).
+
+    Where two values are equal, or nearly so, which of the two positions is given depends on rounding.
+    """
+    found: dict[str, tuple[str, int, bool]] = {}
+    for op in graph.ops:
+        place = _POINTERS.get(op.op_type) if op.domain == "" else None
+        if place is None or place >= len(op.outputs) or op.outputs[place] not in graph.outputs:
+            continue
+        source = op.inputs[0]
+        if source not in graph.weights:
+            axis = op.attr("axis", -1 if op.op_type == "TopK" else 0)
+            found[op.outputs[place]] = (source, int(axis), op.op_type == "TopK" or bool(op.attr("keepdims", 1)))
+    return found
