@@ -13,7 +13,18 @@ from fractions import Fraction
 from typing import Final
 
 from planner.graph.op_graph import Attribute, OpContext
-from planner.split.common import Rule, change, find_axis, input_at, make_axis, output_at, plain_shard, shape_of, size_of
+from planner.split.common import (
+    AxesRule,
+    Rule,
+    change,
+    find_axis,
+    input_at,
+    make_axis,
+    output_at,
+    plain_shard,
+    shape_of,
+    size_of,
+)
 from planner.split.types import Absent, AxisUse, Shard, SplitAxis
 from planner.split.window import Window, kernel_of, splittable, window_shard, windows
 
@@ -96,9 +107,20 @@ class ConvRule:
         return plain
 
 
+def _deformable(ctx: OpContext) -> tuple[SplitAxis, ...]:
+    """Offsets and mask are per output position, the same for all channels; positions count from the input's corner."""
+    every = {0: AxisUse(0), 2: AxisUse(0), 4: AxisUse(0)}
+    batch = make_axis(ctx, "batch", size_of(input_at(ctx, 0), 0), every, {0: AxisUse(0)})
+    if ctx.op.attr("group", 1) != 1:
+        return (batch,)
+    made = size_of(input_at(ctx, 1), 0)
+    return (batch, make_axis(ctx, "out_channel", made, {1: AxisUse(0), 3: AxisUse(0)}, {0: AxisUse(1)}))
+
+
 RULES: Final[Mapping[tuple[str, str], Rule]] = {
     ("", "Conv"): ConvRule(bias=2),
     ("com.microsoft", "FusedConv"): ConvRule(bias=2, residual=3),
+    ("", "DeformConv"): AxesRule(_deformable),
     ("", "ConvInteger"): ConvRule(vectors=(3,)),
     ("", "QLinearConv"): ConvRule(weight=3, bias=8, vectors=(4, 5), linear=False),
 }

@@ -20,7 +20,7 @@ from planner.split.window import kernel_of
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """One spatial dimension: ``size`` input rows, ``out`` output rows; pads and output_padding as the operator has them."""
+    """One spatial dimension: ``size`` input rows, ``out`` output rows, the operator's pads and output_padding."""
 
     size: int
     out: int

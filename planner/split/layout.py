@@ -1,15 +1,17 @@
-"""Split rules: Concat, Split, Tile, DepthToSpace, SpaceToDepth, ReverseSequence."""
+"""Split rules: Concat, Split, Tile, DepthToSpace, SpaceToDepth, Col2Im, ReverseSequence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from math import prod
 from typing import Final
 
 from planner.graph.op_graph import OpContext
 from planner.split.common import (
     AxesRule,
     Rule,
+    const_ints,
     input_at,
     make_axis,
     output_at,
@@ -66,6 +68,15 @@ def _space_to_depth(ctx: OpContext) -> tuple[SplitAxis, ...]:
     return tuple(axes)
 
 
+def _col2im(ctx: OpContext) -> tuple[SplitAxis, ...]:
+    batch = shared_dims(ctx, (0,), names={0: "batch"})
+    block = const_ints(ctx, 2)
+    if block is None:
+        return batch
+    inputs = {0: AxisUse(1, Fraction(prod(block)))}
+    return (*batch, make_axis(ctx, "channel", size_of(output_at(ctx, 0), 1), inputs, {0: AxisUse(1)}))
+
+
 def _reverse_sequence(ctx: OpContext) -> tuple[SplitAxis, ...]:
     x, batch, time = input_at(ctx, 0), ctx.op.attr("batch_axis", 1), ctx.op.attr("time_axis", 0)
     lengths = make_axis(ctx, "batch", size_of(x, batch), {0: AxisUse(batch), 1: AxisUse(0)}, {0: AxisUse(batch)})
@@ -78,5 +89,6 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = {
     ("", "Tile"): AxesRule(_tile),
     ("", "DepthToSpace"): AxesRule(_depth_to_space),
     ("", "SpaceToDepth"): AxesRule(_space_to_depth),
+    ("", "Col2Im"): AxesRule(_col2im),
     ("", "ReverseSequence"): AxesRule(_reverse_sequence),
 }

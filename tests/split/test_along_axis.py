@@ -9,15 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.split.harness import check_split, floats
-
-
-@st.composite
-def shapes(draw: st.DrawFn, most: int = 4) -> tuple[int, ...]:
-    return tuple(draw(st.lists(st.integers(2, 4), min_size=1, max_size=most)))
-
-
-def others(rank: int, axis: int) -> list[str]:
-    return [f"dim{dim}" for dim in range(rank) if dim != axis % rank]
+from tests.split.strategies import others, shapes
 
 
 @settings(max_examples=40)

@@ -13,26 +13,7 @@ from planner.graph.op_graph import Array
 from planner.split.table import shard_op, split_axes
 from planner.split.types import Region
 from tests.split.harness import check_split, floats, ints, make_case
-
-Draw = st.DrawFn
-
-
-@st.composite
-def windows(draw: Draw, dims: int, pads: bool = True) -> tuple[list[int], dict[str, Any]]:
-    """Kernel and attributes of ``dims`` spatial dimensions."""
-    kernel = [draw(st.integers(1, 4)) for _ in range(dims)]
-    attributes: dict[str, Any] = {
-        "strides": draw(st.none() | st.lists(st.integers(1, 3), min_size=dims, max_size=dims)),
-        "dilations": draw(st.none() | st.lists(st.integers(1, 2), min_size=dims, max_size=dims)),
-    }
-    auto = draw(st.sampled_from([None, None, "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]))
-    attributes["auto_pad"] = auto
-    if auto in ("SAME_UPPER", "SAME_LOWER"):
-        attributes["dilations"] = None  # ONNX Runtime refuses the two together
-    if pads and auto in (None, "NOTSET"):
-        most = [(k - 1) * (attributes["dilations"] or [1] * dims)[i] for i, k in enumerate(kernel)]
-        attributes["pads"] = draw(st.none() | st.tuples(*(st.integers(0, m) for m in most * 2)).map(list))
-    return kernel, attributes
+from tests.split.strategies import windows
 
 
 def spatial(case_out: tuple[int, ...]) -> list[str]:
@@ -103,9 +84,9 @@ def test_integer_conv(data: st.DataObject) -> None:
     attributes["group"] = group
     x = ints((2, 2 * group, 8, 9), 0, 255, 1, "uint8")
     weight = ints((2 * group, 2, *kernel), 0, 255, 2, "uint8")
-    zero_points = [np.uint8(data.draw(st.integers(0, 255))), None]
-    zero_points[1] = data.draw(st.sampled_from([None, np.array(7, np.uint8)]))
-    inputs = [x, weight, np.asarray(zero_points[0]), zero_points[1]]
+    # ONNX Runtime has no zero points per channel here.
+    weight_zero = data.draw(st.sampled_from([None, np.array(7, np.uint8)]))
+    inputs = [x, weight, np.array(data.draw(st.integers(0, 255)), np.uint8), weight_zero]
     expect = ["batch", "out_channel"] + ["in_channel"] * (group == 1)
     check_split("ConvInteger", inputs, attributes, opset=10, expect=expect, weights=(1,))
 
@@ -136,3 +117,18 @@ def test_quantised_conv(data: st.DataObject) -> None:
     assert case.expected[0] is not None
     must = ["batch", "out_channel", *spatial(case.expected[0].shape)]
     check_split("QLinearConv", inputs, attributes, opset=10, exactly=must, weights=tuple(range(1, len(inputs))))
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_deformable_conv(group: int) -> None:
+    inputs = [
+        floats((3, 4, 6, 6)),
+        floats((4, 4 // group, 3, 3), 1),
+        floats((3, 18, 4, 4), 2),
+        floats((4,), 3),
+        floats((3, 9, 4, 4), 4),
+    ]
+    must = ["batch"] + ["out_channel"] * (group == 1)
+    attributes = {"group": group, "kernel_shape": [3, 3]}
+    check_split("DeformConv", inputs, attributes, opset=19, exactly=must, weights=(1, 3))
+    check_split("DeformConv", inputs[:3], attributes, opset=19, exactly=must, weights=(1,))

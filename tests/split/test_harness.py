@@ -48,12 +48,10 @@ def test_swapped_shards_are_found(axis: str, extent: int) -> None:
     check_axis(case, chosen, ranges)
     first = shard_op(case.ctx, axis, *ranges[0])
     second = shard_op(case.ctx, axis, *ranges[1])
-    if axis == "in_channel":  # partial sums may come in any order; the same one twice may not
-        wrong = [keep, instead(first)]
-    else:
-        wrong = [instead(second), instead(first), keep][: len(ranges)]
+    # Partial sums may come in any order; the same one twice may not.
+    swapped = [keep if axis == "in_channel" else instead(second), instead(first), keep]
     with pytest.raises(AssertionError):
-        check_axis(case, chosen, ranges, mutate=wrong)
+        check_axis(case, chosen, ranges, mutate=swapped[: len(ranges)])
 
 
 @pytest.mark.parametrize(("axis", "index"), [("batch", 0), ("out_channel", 1), ("in_channel", 0), ("spatial0", 0)])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.split.harness import check_split, floats, ints
-from tests.split.test_along_axis import others, shapes
+from tests.split.strategies import others, shapes
 
 
 @settings(max_examples=25)
@@ -65,3 +65,9 @@ def test_space_to_depth() -> None:
 def test_reverse_sequence(batch: int, time: int) -> None:
     inputs = [floats((4, 4, 3)), ints((4,), 1, 5, 1)]
     check_split("ReverseSequence", inputs, {"batch_axis": batch, "time_axis": time}, exactly=("batch", "dim2"))
+
+
+def test_col2im() -> None:
+    inputs = [floats((2, 12, 6)), np.array([3, 4]), np.array([2, 2])]
+    check_split("Col2Im", inputs, opset=18, exactly=("batch", "channel"), constants=(1, 2))
+    check_split("Col2Im", inputs, opset=18, exactly=("batch",))

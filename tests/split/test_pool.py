@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.split.harness import check_split, floats, ints, make_case
-from tests.split.test_conv import windows
+from tests.split.strategies import windows
 
 KINDS = [
     ("MaxPool", 8),
@@ -22,7 +22,7 @@ KINDS = [
 ]
 
 
-@settings(max_examples=70)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_pool(data: st.DataObject) -> None:
     op_type, opset = data.draw(st.sampled_from(KINDS))
