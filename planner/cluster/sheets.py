@@ -45,6 +45,8 @@ class DataSheet:
         memory_bytes: what a plan may use: all, less what the runtime reserves.
         peak_flops: operations per second by element type; ``tf32`` is what float32 matrix products may use.
         bytes_per_s: memory bandwidth that kernels reach.
+        fill_elements: output elements of a matrix product at which half of the device is busy: small products leave
+            multiprocessors idle. 0: none.
         launch_ns: overhead of one kernel.
         dispatch_ns: overhead of starting one segment.
         link: usual link between two of them.
@@ -62,6 +64,7 @@ class DataSheet:
     dispatch_ns: int
     link: str
     efficiency: Mapping[str, int]
+    fill_elements: int = 0
     nvml_names: tuple[str, ...] = ()
     bytes_per_s_cap: int = 0
 
@@ -118,6 +121,7 @@ class _DeviceFile(_Record):
     memory_mb_per_s_cap: _Figure | None = None
     bandwidth_percent: _Figure
     peak_gflops: dict[str, _Figure]
+    fill_elements: _Figure
     launch_overhead_ns: _Figure
     dispatch_ns: _Figure
     link: str
@@ -194,6 +198,7 @@ def _parse_sheet(path: Path) -> DataSheet:
         launch_ns=raw.launch_overhead_ns.value,
         dispatch_ns=raw.dispatch_ns.value,
         link=raw.link,
+        fill_elements=raw.fill_elements.value,
         efficiency=dict(raw.efficiency_percent.values),
         nvml_names=tuple(raw.nvml_names),
         bytes_per_s_cap=cap.value * 10_000 * percent if cap else 0,

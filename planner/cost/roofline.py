@@ -2,7 +2,8 @@
 
 S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model for multicore
 architectures", CACM 52(4), 2009: attainable rate = min(peak, intensity x bandwidth); as a time, max(flops / peak,
-bytes / bandwidth). On top: attainable percentage of the peak by operator family, and an overhead a kernel.
+bytes / bandwidth). On top: attainable percentage of the peak by operator family, and an overhead a kernel. A matrix
+product with n outputs uses the fraction n / (n + fill_elements) of a GPU: halving a small one saves less than half.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.cluster.sheets import DataSheet
-from planner.cost.flops import family, is_view, op_bytes, op_flops
+from planner.cost.flops import RNN_OPS, family, is_view, op_bytes, op_flops
 from planner.graph.op_graph import OpContext
 from planner.units import NS_PER_S
 
@@ -78,7 +79,19 @@ def _compute_ns(op: OpContext, sheet: DataSheet) -> int:
         return 0
     group = family(op)
     rate = _peak(op, group, sheet) * sheet.efficiency[group]
+    if group in _MATRIX_FAMILIES and sheet.fill_elements:
+        outputs = _parallel_outputs(op)
+        flops += flops * sheet.fill_elements // outputs
     return _ceil(flops * 100 * NS_PER_S, rate)
+
+
+def _parallel_outputs(op: OpContext) -> int:
+    """Output elements that may be computed at the same time: of a recurrent operator, those of one step."""
+    first, output = op.inputs[0], op.outputs[0] if op.outputs else None
+    count = output.num_elements if output is not None else 1
+    if op.op.op_type in RNN_OPS and first is not None and first.dims:
+        count //= max(first.dims[0], 1)
+    return max(count, 1)
 
 
 def _peak(op: OpContext, group: str, sheet: DataSheet) -> int:

@@ -116,6 +116,24 @@ def test_roofline_is_the_larger_roof_plus_launch() -> None:
     assert group_ns([one(b)], fast) == 2 * 100 * 100 * 1000 * 2 // 1000 + 700
 
 
+def test_halving_a_small_product_on_a_gpu_saves_less_than_half() -> None:
+    sheet = sheet_for(V100.kind)
+    whole, half = group_ns([conv(64)], sheet), group_ns([conv(32)], sheet)
+    assert half < whole < 2 * (half - sheet.launch_ns)
+    cpu = sheet_for(CPU.kind)
+    assert abs(group_ns([conv(64)], cpu) - cpu.launch_ns - 2 * (group_ns([conv(32)], cpu) - cpu.launch_ns)) <= 2
+
+
+def test_a_recurrence_fills_a_gpu_step_by_step() -> None:
+    def lstm(steps: int, batch: int) -> int:
+        b = Builder()
+        names = [b.input("x", steps, batch, 64), b.weight("w", 1, 256, 64), b.weight("r", 1, 256, 64)]
+        b.op("LSTM", names, (steps, 1, batch, 64))
+        return group_ns([one(b)], sheet_for(V100.kind))
+
+    assert lstm(100, 1) > 10 * lstm(1, 100)
+
+
 def test_fusion_saves_bytes_and_launches() -> None:
     b = Builder()
     b.op("Relu", [b.conv(b.input("x", 1, 8, 32, 32), 8)], (1, 8, 32, 32))
