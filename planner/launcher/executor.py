@@ -210,10 +210,11 @@ def _feeds_of(model: PartitionedModel, device: str) -> tuple[str, ...]:
 
 
 def _weight_bytes(model: PartitionedModel, device: str) -> int:
-    """Bytes of the distinct weights of a device."""
+    """Bytes of the distinct weights of a device, and of the segment models that have the small ones inside."""
     sizes: dict[str, int] = {}
     for segment in model.segments:
         if segment.device == device:
+            sizes[f"model of {segment.id}"] = len(segment.model)
             for name, weight in segment.weights.items():
                 sizes[weight.key or f"{segment.id}/{name}"] = weight.info.nbytes
     return sum(sizes.values())

@@ -156,7 +156,7 @@ class PlannedSession:
 
     @property
     def weight_bytes(self) -> Mapping[str, int]:
-        """Bytes of the distinct large weights of each device."""
+        """Bytes of the distinct weights of each device, and of the segment models that have the small ones inside."""
         return self._executor.weight_bytes
 
     def get_inputs(self) -> list[ValueInfo]:

@@ -9,7 +9,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from planner.errors import ExecutionError, PlanError
 from planner.launcher.apply import ApplyOptions, run_plan
+from planner.launcher.check import Checker
 from planner.launcher.devices import available_cores
+from planner.launcher.feeds import random_feeds
 from planner.launcher.planned_session import PlannedSession
 from planner.launcher.unsplit import UnsplitSession
 from planner.model.load import load_model
@@ -150,9 +152,6 @@ def test_a_wrong_result_is_found(plan_path: Path, tmp_path: Path) -> None:
         other.mkdir()
         # The digest does not cover weights' contents: the same plan opens a model with other numbers.
         session.model_path = perceptron(other, scale=1.01)
-        from planner.launcher.check import Checker
-        from planner.launcher.feeds import random_feeds
-
         result = Checker(session, deep=True).compare(random_feeds(session.inputs, 0))
     assert not result.verified
     assert result.failures[0].startswith("c: ") and any(line.startswith("a") for line in result.failures)

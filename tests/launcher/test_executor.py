@@ -6,6 +6,7 @@ import sys
 import textwrap
 import threading
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -120,13 +121,11 @@ def test_large_weights_are_fed_from_memory_and_shared_by_key() -> None:
             loads.append(ident)
             return table
 
-        from dataclasses import replace
-
         segments.append(replace(made, weights={"w": replace(handle, load=load)}))
     with PlannedSession.from_partition(partitioned(segments, [x], [y]), cpus(2)) as session:
         feed = np.ones((2, 64), np.float32)
         np.testing.assert_allclose(session.run(None, {"x": feed})[0], feed @ table @ table, rtol=1e-3, atol=1e-4)
-        assert session.weight_bytes == {"cpu:0": table.nbytes, "cpu:1": table.nbytes}
+        assert all(table.nbytes <= nbytes < table.nbytes + 1000 for nbytes in session.weight_bytes.values())
     assert len(loads) == 1
 
 
