@@ -78,7 +78,7 @@ class BatchRepair:
         if len(moves) > 1:
             raise self._refuse(op, "more than one dimension of its input depends on the batch")
         axis, (before, after) = next(iter(moves.items()))
-        position = _carrier(self.reference.infos[op.inputs[0]].dims, axis, out.dims)
+        position = _carrier(self.reference.infos[op.inputs[0]].dims, axis, out.dims, self.old)
         if position is None or out.dims[position] * after % before:
             raise self._refuse(op, f"its target shape {list(map(int, target))} does not keep the batch apart")
         wanted = list(out.dims)
@@ -184,9 +184,11 @@ class BatchRepair:
             return fresh
         if info.dims[axis] != 1:
             raise self._refuse(op, f"its input '{name}' has {info.dims[axis]} different rows, one for each old sample")
+        if op.version < 8:
+            raise self._refuse(op, f"opset {op.version} has no Expand to repeat its input '{name}'")
         shape = self._fresh(f"{fresh}_shape", flow)
         flow.add_weight(shape, weight_from_array(np.asarray(dims, np.int64), shape))
-        extra.append(Op(f"{fresh}_expand", "", "Expand", max(op.version, 8), (name, shape), (fresh,)))
+        extra.append(Op(f"{fresh}_expand", "", "Expand", op.version, (name, shape), (fresh,)))
         return fresh
 
     def _with_constant(self, op: Op, index: int, value: Array, flow: Flow) -> Op:
@@ -239,21 +241,20 @@ def _all_static(infos: Mapping[str, object], outputs: Sequence[str]) -> bool:
     return all(getattr(infos[name], "static", False) for name in outputs)
 
 
-def _carrier(source: Dims, axis: int, target: Dims) -> int | None:
-    """Which dimension of a reshaped tensor holds the source's dimension ``axis``.
+def _carrier(source: Dims, axis: int, target: Dims, batch: int) -> int | None:
+    """Which dimension of a reshaped tensor holds the batch that is (the outer part of) the source's ``axis``.
 
-    In row-major order a dimension is known by its stride, the product of all sizes behind it. A target dimension holds
-    it if the stride divides evenly; an exact match is better than one that has been merged with inner dimensions.
+    In row-major order the batch is known by its stride, the product of all sizes behind it. Only a dimension that has
+    the batch as its outermost part qualifies, so that the same is true of every dimension that ever moves. A batch of
+    one fits several dimensions; the outermost is it.
     """
-    stride = int(np.prod(source[axis + 1 :], dtype=np.int64))
-    merged = None
-    for position, size in enumerate(target):
-        behind = int(np.prod(target[position + 1 :], dtype=np.int64))
-        if behind == stride and size % source[axis] == 0:
+    span = int(np.prod(source[axis:], dtype=np.int64))
+    if span == 0 or batch == 0 or source[axis] % batch:
+        return None
+    for position in range(len(target)):
+        if int(np.prod(target[position:], dtype=np.int64)) == span:
             return position
-        if merged is None and behind and stride % behind == 0 and (size * behind) % (stride * source[axis]) == 0:
-            merged = position
-    return merged
+    return None
 
 
 def _resolve(target: Array, source: Dims, allow_zero: bool) -> Dims | None:
