@@ -12,6 +12,7 @@ from planner.graph.op_graph import Attribute, OpContext, TensorInfo
 
 _MAX_KEY = 240
 # Attributes that change no kernel's work.
+_DEFAULTS = {"auto_pad": "NOTSET", "group": 1, "transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0, "ceil_mode": 0}
 _IGNORED = frozenset(("training_mode", "momentum", "spatial", "storage_order", "consumed_inputs"))
 
 
@@ -41,13 +42,24 @@ def _op_text(op: OpContext, made: set[str]) -> str:
     node = op.op
     name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     attributes = ";".join(
-        f"{key}={_attribute(node.attributes[key])}" for key in sorted(node.attributes) if key not in _IGNORED
+        f"{key}={_attribute(node.attributes[key])}"
+        for key in sorted(node.attributes)
+        if key not in _IGNORED and not _is_default(key, node.attributes[key].value)
     )
     inputs = ",".join(
         "_" if info is not None and info.name in made else _tensor(info, is_weight)
         for info, is_weight in zip(op.inputs, op.weights, strict=True)
     )
     return f"{name}({inputs}){attributes and '{' + attributes + '}'}"
+
+
+def _is_default(name: str, value: object) -> bool:
+    """Whether an attribute may as well be left out, as some exporters do."""
+    if name in ("strides", "dilations"):
+        return isinstance(value, tuple) and all(item == 1 for item in value)
+    if name in ("pads", "output_padding"):
+        return isinstance(value, tuple) and not any(value)
+    return name in _DEFAULTS and bool(value == _DEFAULTS[name])
 
 
 def _attribute(attribute: Attribute) -> str:

@@ -176,6 +176,16 @@ def test_key_ignores_names_and_versions_and_sees_shapes_and_attributes() -> None
     assert len({key(), key(channels=16), key(group=2), key(dtype="float16")}) == 4
 
 
+def test_key_does_not_depend_on_whether_defaults_are_written_out() -> None:
+    def key(**attributes: Any) -> str:
+        b = Builder()
+        b.op("Conv", [b.input("x", 1, 8, 4, 4), b.weight("w", 8, 8, 3, 3)], (1, 8, 4, 4), **attributes)
+        return group_key([one(b)])
+
+    assert key() == key(group=1, strides=(1, 1), dilations=(1, 1), pads=(0, 0, 0, 0), auto_pad="NOTSET")
+    assert len({key(), key(strides=(2, 2)), key(dilations=(1, 2)), key(pads=(0, 0, 1, 1))}) == 4
+
+
 def test_key_names_followers_and_skips_views() -> None:
     b = Builder()
     y = b.op("Relu", [b.conv(b.input("x", 1, 8, 4, 4), 8)], (1, 8, 4, 4))
