@@ -6,7 +6,7 @@ How to supply the weights left outside, measured on ONNX Runtime 1.32 with a mod
   prepacked and laid out (NCHWc) as if they were inside the model.
 - ``add_initializer`` alone fails ("External data path does not exist"); with a file of that name in place it gives
   wrong results without a word, as the layout pass reads the file.
-- Both, with ``session.disable_prepacking=1``, share MatMul weights between sessions (10 MiB instead of 778 MiB for three
+- Both, with ``session.disable_prepacking=1``, share MatMul weights between sessions (10 MiB, not 778 MiB, for three
   sessions of 256 MiB); Conv weights are copied whatever one does.
 """
 
