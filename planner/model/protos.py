@@ -78,7 +78,10 @@ def info_from_type(name: str, proto: onnx.TypeProto) -> TensorInfo:
         tensor = proto.tensor_type
         shape = None
         if tensor.HasField("shape"):
-            shape = tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim)
+            # Some exporters write -1 for a dimension that is open.
+            shape = tuple(
+                d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim
+            )
         return TensorInfo(name, dtype_name(tensor.elem_type), shape)
     if kind is None:
         return TensorInfo(name, UNKNOWN_DTYPE, None)
@@ -175,6 +178,12 @@ def node_proto(op: Op) -> onnx.NodeProto:
     node.output.extend(_without_trailing_blanks(op.outputs))
     node.attribute.extend(attribute_proto(name, op.attributes[name]) for name in sorted(op.attributes))
     return node
+
+
+def has_body(op: Op) -> bool:
+    """Whether an attribute of the operator is a graph."""
+    kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    return any(a.type == "opaque" and a.value.type in kinds for a in op.attributes.values())
 
 
 def _without_trailing_blanks(names: Sequence[str]) -> Sequence[str]:

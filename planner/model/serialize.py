@@ -12,7 +12,8 @@ How to supply the weights left outside, measured on ONNX Runtime 1.32 with a mod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,7 @@ import onnx
 
 from planner.errors import ModelError
 from planner.graph.op_graph import Op, TensorInfo
-from planner.model.protos import dtype_number, node_proto, numpy_dtype, tensor_proto, type_from_info
+from planner.model.protos import dtype_number, has_body, node_proto, numpy_dtype, tensor_proto, type_from_info
 from planner.model.types import Weight
 
 EXTERNAL_LOCATION: Final = "fddps-weights"
@@ -78,11 +79,14 @@ def build_model(
         _check_reads(op, made)
         graph.node.append(node_proto(op))
         made.update(dict.fromkeys(op.writes))
-    graph.input.extend(_value_info(tensors[name]) for name in inputs)
-    graph.output.extend(_value_info(tensors[name]) for name in outputs)
+    # Known sizes can make ONNX Runtime reject a body that it runs with open ones (branches of different rank, as in
+    # silero-vad): around control flow only ranks are stated.
+    described = _ranks_only(tensors) if any(has_body(op) for op in ops) else tensors.__getitem__
+    graph.input.extend(_value_info(described(name)) for name in inputs)
+    graph.output.extend(_value_info(described(name)) for name in outputs)
     ends = {*inputs, *outputs}
     inner = (name for op in ops for name in op.writes if name not in ends)
-    graph.value_info.extend(_inner_infos(tensors[name] for name in inner))
+    graph.value_info.extend(_inner_infos(described(name) for name in inner))
     model = onnx.ModelProto(ir_version=ir_version, producer_name="fddps", graph=graph)
     for domain in sorted(opsets):
         model.opset_import.add(domain=domain, version=opsets[domain])
@@ -131,6 +135,14 @@ def _add_fill(graph: onnx.GraphProto, name: str, weight: Weight, taken: Mapping[
     node = graph.node.add(op_type="ConstantOfShape", input=[shape_name], output=[name])
     value = tensor_proto(np.asarray([weight.fill], numpy_dtype(weight.info.dtype)), "")
     node.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t.CopyFrom(value)
+
+
+def _ranks_only(tensors: Mapping[str, TensorInfo]) -> Callable[[str], TensorInfo]:
+    def describe(name: str) -> TensorInfo:
+        info = tensors[name]
+        return info if info.shape is None else replace(info, shape=(None,) * len(info.shape))
+
+    return describe
 
 
 def _value_info(info: TensorInfo) -> onnx.ValueInfoProto:

@@ -308,3 +308,22 @@ def test_the_digest_does_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
         for seed in ("0", "4242")
     ]
     assert found[0] == found[1] and found[0].startswith("sha256:")
+
+
+def test_minus_one_is_an_open_dimension(tmp_path: Path) -> None:
+    path = save(
+        tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], ["y"])], [value("x", [-1, 3])], [value("y", None)]
+    )
+    assert load_model(path, LoadOptions(batch=2)).graph.tensors["y"].shape == (2, 3)
+
+
+def test_branches_of_different_rank(tmp_path: Path) -> None:
+    # With the input's sizes stated, ONNX Runtime rejects the branch that would squeeze a dimension of 2.
+    then = helper.make_graph([helper.make_node("Squeeze", ["x", "one"], ["t"])], "t", [], [value("t", None)])
+    other = helper.make_graph([helper.make_node("Identity", ["x"], ["e"])], "e", [], [value("e", None)])
+    nodes = [helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)]
+    inputs = [value("x", ["a", "b"]), value("c", [], TensorProto.BOOL)]
+    path = save(tmp_path / "m.onnx", nodes, inputs, [value("y", None)], {"one": np.array([1])})
+    feeds = {"x": np.ones((3, 2), np.float32), "c": np.array(False)}
+    loaded = load_model(path, LoadOptions(feeds=feeds))
+    assert rebuild_and_run(loaded, feeds)["y"].shape == run_file(path, feeds)["y"].shape == (3, 2)
