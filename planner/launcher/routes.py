@@ -36,7 +36,7 @@ def routes_by_device(model: PartitionedModel) -> Mapping[str, tuple[SegmentRoute
         routes[segment.device].append(
             SegmentRoute(
                 position=position,
-                sends={target: tuple(names) for target, names in sends.items()},
+                sends=tuple((target, tuple(names)) for target, names in sends.items()),
                 drops=tuple(drops),
                 results=tuple(name for name in made if name in results),
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 from time import perf_counter_ns
@@ -33,13 +33,13 @@ class SegmentRoute:
 
     Attributes:
         position: index of the segment in the partitioned model.
-        sends: receiving worker -> values that it needs from this segment.
+        sends: receiving workers, each with the values that it needs from this segment.
         drops: values that nothing on this device reads after this segment.
         results: graph outputs that this segment makes.
     """
 
     position: int
-    sends: Mapping[int, tuple[str, ...]]
+    sends: tuple[tuple[int, tuple[str, ...]], ...]
     drops: tuple[str, ...]
     results: tuple[str, ...]
 
@@ -193,17 +193,23 @@ class Worker:
             made = session.run(given, self.run_options)
             end_ns = perf_counter_ns()
             values.update(zip(session.outputs, made, strict=True))
-            for target, names in route.sends.items():
-                self._inboxes[target].put(("values", step, {name: values[name] for name in names}))
             report.times.append(SegmentTime(route.position, start_ns, end_ns))
             for name in session.outputs if traced else route.results:
                 report.outputs[name] = values[name]
             if traced:
                 report.peak_bytes = max(report.peak_bytes, sum(map(value_nbytes, values.values())))
+            parcels = [(target, {name: values[name] for name in names}) for target, names in route.sends]
             for name in route.drops:
                 del values[name]
             # Before the worker blocks: what nothing reads any more must not stay alive meanwhile.
             del given, made
+            # Last, so that the receiver that wakes up does not find this thread holding the interpreter lock.
+            self._send(parcels)
+            del parcels
+
+    def _send(self, parcels: list[tuple[int, dict[str, Any]]]) -> None:
+        for target, parcel in parcels:
+            self._inboxes[target].put(("values", self._step, parcel))
 
     def _wait_for(self, names: tuple[str, ...], values: dict[str, Any], traced: bool, report: StepReport) -> None:
         """Block until all of a segment's inputs are here."""
