@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from onnx import helper, numpy_helper
 from tests.models.interpreter import Array, NodeRunner, captured_names, random_inputs
 
 CENTRE: Final = 0.5
+CENTRE_DENSE: Final = 0.7
 SAMPLES: Final = 4
 # A layer whose output hardly varies is not blown up: that would blow up its rounding errors too.
 MIN_SPREAD: Final = 0.02
@@ -40,7 +42,8 @@ _VIEWS: Final = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Ide
 def reweight(model_path: Path | str, out_path: Path | str, seed: int, *, centre: float = CENTRE) -> None:
     """Write a copy of a model in which every constant or badly scaled weight is replaced or rescaled.
 
-    Structure, names and shapes stay, but weights made by ConstantOfShape and Constant nodes become initializers.
+    Operators, names and shapes stay, but weights made by ConstantOfShape and Constant nodes become initializers, and
+    a weight of one value that several operators share becomes one each.
 
     Args:
         model_path: any ONNX file that ONNX Runtime can run with random inputs.
@@ -50,6 +53,7 @@ def reweight(model_path: Path | str, out_path: Path | str, seed: int, *, centre:
     """
     model = onnx.load(str(model_path))
     weights = _materialise(model.graph)
+    _untie_constants(model.graph, weights)
     _Calibration(model, weights, seed, centre).run()
     if model.ir_version < 4:
         # Such files list every initializer among the inputs, and ONNX Runtime then takes them for constants.
@@ -84,6 +88,23 @@ def _materialise(graph: onnx.GraphProto) -> dict[str, Array]:
     del graph.node[:]
     graph.node.extend(kept)
     return {name: np.array(array) for name, array in weights.items()}
+
+
+def _untie_constants(graph: onnx.GraphProto, weights: dict[str, Array]) -> None:
+    """Give each use of a one-valued weight its own copy: exporters merge all biases of zeros and all scales of ones."""
+    uses = Counter(name for node in graph.node for name in node.input)
+    taken = {*uses, *weights, *(name for node in graph.node for name in node.output)}
+    for node in graph.node:
+        for position, name in enumerate(node.input):
+            if uses[name] < 2 or name not in weights or np.ptp(weights[name]) > 0:
+                continue
+            if _draws(node, position, weights[name].shape) is None:
+                continue
+            copy = next(f"{name}_{k}" for k in count(1) if f"{name}_{k}" not in taken)
+            taken.add(copy)
+            uses[name] -= 1
+            weights[copy] = weights[name].copy()
+            node.input[position] = copy
 
 
 def _list_as_inputs(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> None:
@@ -216,7 +237,9 @@ class _Calibration:
             # Only what the weight makes counts; the bias is drawn anew.
             beta = next((a.f for a in node.attribute if a.name == "beta"), 1.0)
             outputs = [output - beta * self._weights[bias].reshape(shape) for output in outputs]
-        shift, spread = self._moments(outputs, axis, self._centre if bias is not None else 0.0)
+        # Dense layers are few: taking out more costs little there, and the last one shows the most.
+        centre = 0.0 if bias is None else max(self._centre, CENTRE_DENSE) if node.op_type == "Gemm" else self._centre
+        shift, spread = self._moments(outputs, axis, centre)
         scale = float(np.sqrt(np.mean(spread**2)))
         if not np.isfinite(scale) or scale < MIN_SCALE:
             return results

@@ -96,3 +96,19 @@ def test_a_weight_used_twice_is_fitted_once(tmp_path: Path) -> None:
     assert 0.8 < h.std() < 1.25
     assert_tells_inputs_apart(path)
     assert y.std() != pytest.approx(1.0, abs=1e-3)
+
+
+def test_one_valued_weights_that_an_exporter_merged_are_told_apart(tmp_path: Path) -> None:
+    """A scale of ones that is also the variance: fitted as one tensor, the normalisation would be wrong."""
+    model = tiny_cnn()
+    norm = next(n for n in model.graph.node if n.op_type == "BatchNormalization")
+    for position, value in ((1, 1.0), (2, 0.0)):
+        index = [i.name for i in model.graph.initializer].index(norm.input[position])
+        old = model.graph.initializer[index]
+        old.CopyFrom(numpy_helper.from_array(np.full(list(old.dims), value, np.float32), old.name))
+    norm.input[4], norm.input[3] = norm.input[1], norm.input[2]
+    path = save(model, tmp_path)
+    reweight(path, path, seed=0)
+    after = next(n for n in onnx.load(path).graph.node if n.op_type == "BatchNormalization")
+    assert len(set(after.input)) == 5
+    assert_tells_inputs_apart(path)

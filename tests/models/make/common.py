@@ -26,13 +26,14 @@ def make_models(prefix: str, exporters: Mapping[str, Exporter], arguments: Seque
     parser = argparse.ArgumentParser(description=f"Export {prefix} architectures with random weights.")
     parser.add_argument("names", nargs="+", choices=sorted(exporters), metavar="NAME", help=", ".join(exporters))
     parser.add_argument("--out", type=Path, required=True, help="folder for the models")
+    parser.add_argument("--force", action="store_true", help="make models anew that are there")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     # Exporters warn about their own internals by the hundred.
     warnings.filterwarnings("ignore")
     for name in options.names:
         target = options.out / f"{prefix}_{name}.onnx"
-        if target.exists():
+        if target.exists() and not options.force:
             print(f"{target.name}: is there")
             continue
         _make(exporters[name], target)
