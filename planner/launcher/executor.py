@@ -20,6 +20,7 @@ from planner.partition.types import PartitionedModel
 
 _JOIN_S: Final = 10.0
 _EXIT_JOIN_S: Final = 0.5
+_abandoned: list[Any] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,6 @@ class Executor:
         self._inboxes: list[Inbox] = [SimpleQueue() for _ in routes]
         self._lock = threading.Lock()
         self._step = 0
-        self._in_use: Any = None
         self.weight_bytes = {name: _weight_bytes(model, name) for name in routes}
         weights = WeightStore()
         with stub_folder() as stubs:
@@ -87,12 +87,12 @@ class Executor:
             )
             self._start()
 
-    def run(self, feeds: Mapping[str, Any], *, traced: bool = False) -> StepResult:
+    def run(self, feeds: Mapping[str, Any], *, owners: Any, traced: bool = False) -> StepResult:
         """Run one step; concurrent callers take turns.
 
         Args:
-            feeds: graph input -> inner C value of ONNX Runtime, or a numpy array of strings. The caller keeps the
-                memory behind them alive until this returns.
+            feeds: graph input -> inner C value of ONNX Runtime, or a numpy array of strings.
+            owners: what keeps the memory behind ``feeds`` alive; inner values do not.
             traced: keep every value that a segment makes, and measure the memory they take.
 
         Raises:
@@ -103,14 +103,10 @@ class Executor:
                 raise ExecutionError("the session is closed", next_step="open the plan again")
             self._step += 1
             step = self._step
-            # If the caller leaves by a second Ctrl-C, workers may still read these.
-            self._in_use = feeds
             for worker in self._workers:
                 worker.run_options.terminate = False
-            for inbox, names in zip(self._inboxes, self._feeds, strict=True):
-                inbox.put(("run", step, {name: feeds[name] for name in names}, traced))
-            reports = self._wait(step)
-            self._in_use = None
+            parcels = [{name: feeds[name] for name in names} for names in self._feeds]
+            reports = self._wait(step, parcels, traced, owners)
         return self._result(reports)
 
     def close(self) -> None:
@@ -134,18 +130,28 @@ class Executor:
                 _stop(self._workers, self._inboxes, self._called_off, _JOIN_S)
                 raise report.error
 
-    def _wait(self, step: int) -> list[StepReport]:
-        """One report from every worker; the first error calls the step off and is raised when all have stopped."""
+    def _wait(self, step: int, parcels: list[dict[str, Any]], traced: bool, owners: Any) -> list[StepReport]:
+        """Start a step and collect a report from every worker.
+
+        The first error, or Ctrl-C at any point, calls the step off and is raised when all workers have stopped.
+        """
         reports: list[StepReport] = []
         first: BaseException | None = None
-        waiting = len(self._workers)
-        while waiting:
+        started = 0
+        while len(reports) < started or (first is None and started < len(parcels)):
             try:
+                if first is None and started < len(parcels):
+                    # Counted first: CPython looks for signals after the call, so a worker that got the step counts.
+                    started += 1
+                    self._inboxes[started - 1].put(("run", step, parcels[started - 1], traced))
+                    continue
                 # Without a timeout, and interruptible by Ctrl-C in the main thread all the same.
                 report = self._reports.get()
             except BaseException as problem:
                 if first is not None:
-                    # A second Ctrl-C while a segment does not end: leave; the session is of no use any more.
+                    # A second Ctrl-C while a segment does not end: leave; the session is of no use any more, but
+                    # the segment still reads its inputs.
+                    _abandoned.append(owners)
                     self._finalizer()
                     raise
                 first = problem
@@ -153,7 +159,6 @@ class Executor:
                 continue
             if report.step != step:
                 continue
-            waiting -= 1
             reports.append(report)
             if report.error is not None and first is None:
                 first = report.error

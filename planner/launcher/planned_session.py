@@ -95,7 +95,7 @@ class PlannedSession:
         self.warnings = devices.warnings
         self._inputs = {info.name: info for info in model.inputs}
         self._constants = {name: weight.load() for name, weight in model.constants.items()}
-        self._last: StepResult | None = None
+        self._timings: tuple[SegmentTiming, ...] = ()
         self._executor = Executor(model, devices.devices)
 
     def run(
@@ -131,10 +131,9 @@ class PlannedSession:
         feeds = {
             name: value._get_c_value() if isinstance(value, ort.OrtValue) else value for name, value in owners.items()
         }
-        self._last = self._executor.run(feeds, traced=traced)
-        # Not before the step is over: inner values do not keep the callers' arrays alive.
-        del owners
-        return self._last
+        result = self._executor.run(feeds, owners=owners, traced=traced)
+        self._timings = result.timings
+        return result
 
     def smoke(self, seed: int = 0) -> None:
         """Run one step on random inputs: what cannot run fails here, and first-run costs are paid.
@@ -152,7 +151,7 @@ class PlannedSession:
     @property
     def timings(self) -> tuple[SegmentTiming, ...]:
         """When each segment of the last step ran; empty before the first."""
-        return self._last.timings if self._last is not None else ()
+        return self._timings
 
     @property
     def weight_bytes(self) -> Mapping[str, int]:

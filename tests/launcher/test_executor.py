@@ -16,6 +16,7 @@ import pytest
 
 from planner.errors import ExecutionError, InputError
 from planner.launcher.planned_session import PlannedSession
+from planner.launcher.routes import routes_by_device
 from tests.launcher.helpers import chain, cpus, info, node, partitioned, ramp, segment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -345,3 +346,25 @@ def test_ctrl_c_stops_a_step_and_leaves_a_usable_session() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "interrupted\n[-0.0, -1.0, -2.0, -3.0]\n['MainThread']\n"
+
+
+def test_memory_of_a_step_is_given_back_after_it() -> None:
+    with PlannedSession.from_partition(chain(3), cpus(2)) as session:
+        feed = ramp()
+        seen = weakref.ref(feed)
+        session.run(None, {"x": feed})
+        del feed
+        gc.collect()
+        assert seen() is None
+
+
+def test_a_value_is_sent_once_to_a_device_with_several_readers() -> None:
+    x, a = info("x"), info("a")
+    readers = [segment(f"r{i}", "cpu:1", [node("Neg", ["a"], [f"y{i}"])], [a], [info(f"y{i}")]) for i in range(3)]
+    make = segment("s0", "cpu:0", [node("Neg", ["x"], ["a"])], [x], [a])
+    model = partitioned([make, *readers], [x], [info(f"y{i}") for i in range(3)])
+    assert routes_by_device(model)["cpu:0"][0].sends == ((1, ("a",)),)
+    assert [route.drops for route in routes_by_device(model)["cpu:1"]] == [("y0",), ("y1",), ("y2", "a")]
+    with PlannedSession.from_partition(model, cpus(2)) as session:
+        for got in session.run(None, {"x": ramp()}):
+            np.testing.assert_array_equal(got, ramp())
