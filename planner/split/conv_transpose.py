@@ -26,7 +26,6 @@ class _Spread:
     out: int
     reach: int
     stride: int
-    dilation: int
     pad_begin: int
     pad_end: int
     extra: int
@@ -37,7 +36,7 @@ class _Spread:
         full = (self.size - 1) * self.stride + self.reach
         if self.out != full - self.pad_begin - self.pad_end + self.extra:
             return False
-        return min(self.pad_begin, self.pad_end, self.extra) >= 0 and self.extra < max(self.stride, self.dilation)
+        return min(self.pad_begin, self.pad_end, self.extra) >= 0 and self.extra < self.stride
 
     @property
     def aligned(self) -> bool:
@@ -128,7 +127,7 @@ def _spreads(ctx: OpContext) -> tuple[_Spread | None, ...]:
             total = (size - 1) * strides[i] + reach + extra[i] - out
             begin = total // 2 if op.attr("auto_pad", "NOTSET") == "SAME_UPPER" else total - total // 2
             end = total - begin
-        found.append(_Spread(size, out, reach, strides[i], dilations[i], begin, end, extra[i]))
+        found.append(_Spread(size, out, reach, strides[i], begin, end, extra[i]))
     return tuple(found)
 
 

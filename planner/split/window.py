@@ -95,8 +95,8 @@ def windows(
     dilations = op.attr("dilations") or (1,) * rank
     pads = op.attr("pads") or (0,) * (2 * rank)
     auto = op.attr("auto_pad", "NOTSET")
-    # SAME decides the number of rows without rounding up, whatever ceil_mode says.
-    ceil = bool(op.attr("ceil_mode", 0)) and auto in ("NOTSET", "")
+    # Also with automatic padding: ONNX Runtime rounds up with VALID, and SAME leaves nothing to round.
+    ceil = bool(op.attr("ceil_mode", 0))
     found: list[Window | None] = []
     for i, taps in enumerate(kernel):
         size, out = size_of(x, i + 2), size_of(y, i + 2)
@@ -151,13 +151,9 @@ def window_shard(plain: Shard, found: Sequence[Window | None], i: int, start: in
     stated = plain.attributes.get("pads")
     rank = len(found)
     pads = list(stated.value) if stated is not None else [0] * (2 * rank)
-    changed: dict[str, Attribute] = {}
     auto = plain.attributes.get("auto_pad")
     if auto is not None and auto.value not in ("NOTSET", ""):
         known = [other for other in found if other is not None]
         pads = [other.pad_begin for other in known] + [other.pad_end for other in known]
-        if "ceil_mode" in plain.attributes:
-            changed["ceil_mode"] = Attribute.int(0)
     pads[i], pads[i + rank] = padding
-    changed["pads"] = Attribute.ints(pads)
-    return change(plain, changed, {x: Region.one(i + 2, *rows)}, without=("auto_pad",))
+    return change(plain, {"pads": Attribute.ints(pads)}, {x: Region.one(i + 2, *rows)}, without=("auto_pad",))

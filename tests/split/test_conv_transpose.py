@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.split.table import split_axes
-from tests.split.harness import check_split, floats, make_case
+from tests.split.harness import check_axis, check_split, floats, make_case
 
 
 @settings(max_examples=50)
@@ -57,3 +57,12 @@ def test_upsampling_by_the_kernel_reads_exactly() -> None:
 def test_same_padding_is_split_along_rows() -> None:
     inputs = [floats((1, 3, 5, 4)), floats((3, 2, 3, 3))]
     check_split("ConvTranspose", inputs, {"strides": [2, 2], "auto_pad": "SAME_UPPER"}, expect=("spatial0", "spatial1"))
+
+
+def test_a_row_behind_all_input() -> None:
+    inputs = [floats((1, 2, 4)), floats((2, 2, 3)), floats((2,), 1)]
+    case = make_case("ConvTranspose", inputs, {"strides": [2], "output_padding": [1]})
+    rows = next(axis for axis in split_axes(case.ctx) if axis.name == "spatial0")
+    assert rows.extent == 10
+    check_axis(case, rows, [(0, 9), (9, 10)])
+    check_axis(case, rows, [(row, row + 1) for row in range(10)])

@@ -75,3 +75,10 @@ def test_integer_max() -> None:
 @pytest.mark.parametrize("op_type", ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
 def test_global_pool(op_type: str) -> None:
     check_split(op_type, [floats((3, 4, 5, 2))], exactly=("batch", "channel"))
+
+
+# ONNX Runtime refuses SAME with a kernel that leaves rows out.
+@pytest.mark.parametrize(("auto_pad", "kernel"), [("SAME_UPPER", 3), ("SAME_LOWER", 4), ("VALID", 2), ("VALID", 3)])
+def test_automatic_padding_with_rounding_up(auto_pad: str, kernel: int) -> None:
+    attributes = {"kernel_shape": [kernel, kernel], "strides": [3, 3], "auto_pad": auto_pad, "ceil_mode": 1}
+    check_split("MaxPool", [floats((2, 3, 8, 11))], attributes, expect=("batch", "channel", "spatial0", "spatial1"))

@@ -100,3 +100,12 @@ def test_roi_align(opset: int) -> None:
 def test_max_roi_pool() -> None:
     rois = np.array([[0, 0, 0, 4, 4], [1, 1, 1, 6, 5], [0, 0, 2, 3, 7]], np.float32)
     check_split("MaxRoiPool", [floats((2, 3, 8, 8)), rois], {"pooled_shape": [2, 2]}, exactly=("rois", "channel"))
+
+
+def test_a_single_row_has_its_own_coordinate() -> None:
+    attributes = {"mode": "nearest", "coordinate_transformation_mode": "pytorch_half_pixel"}
+    inputs = [floats((2, 3, 16, 8)), None, np.array([1, 1, 0.25, 2], np.float32)]
+    check_split("Resize", inputs, attributes, opset=13, exactly=("batch", "channel", "spatial1"), constants=(2,))
+    attributes = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel"}
+    must = ("batch", "channel", "spatial0", "spatial1")
+    check_split("Resize", inputs, attributes, opset=13, exactly=must, constants=(2,))
