@@ -54,7 +54,7 @@ def links(num_tasks: int, edge_src: I32, edge_dst: I32) -> Links:
 
 
 def is_topological(num_tasks: int, edge_src: I32, edge_dst: I32) -> bool:
-    """Whether the numbering is a topological order: all ends in range, every edge goes from a lower to a higher number."""
+    """Whether the numbering is a topological order: ends in range, every edge from a lower to a higher number."""
     if len(edge_src) == 0:
         return True
     return bool((edge_src >= 0).all() and (edge_dst < num_tasks).all() and (edge_src < edge_dst).all())

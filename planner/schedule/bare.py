@@ -1,7 +1,7 @@
 """Task graphs without a model: the format of public collections of schedules with a known optimum.
 
-One JSON object: ``processors``, ``weights`` (duration of each task), ``edges`` ([from, to] or [from, to, delay]; the delay
-counts if the two run on different processors). Tasks may be in any order.
+One JSON object: ``processors``, ``weights`` (duration of each task), ``edges`` ([from, to] or [from, to, delay]; the
+delay counts if the two run on different processors). Tasks may be in any order.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Lower bounds on the makespan of a task graph on given devices, in integers.
 
-Each holds for every schedule: (1) a path takes at least the sum of its tasks' least costs, with all transfers free; (2) the
-least costs of all tasks, spread evenly over the devices; (3) what must run after the time at which any task can start: for each
-set of tasks that cannot start before ``h``, ``h`` plus its work spread evenly (Fernandez and Bussell 1973, one-sided); likewise
-from the end.
+Each holds for every schedule: (1) a path takes at least the sum of its tasks' least costs, with all transfers free;
+(2) the least costs of all tasks, spread evenly over the devices; (3) for each ``h``, the work of all tasks that cannot
+start before ``h``, spread evenly over the devices, after ``h`` (Fernandez and Bussell 1973, one-sided); likewise from
+the end.
 """
 
 from __future__ import annotations

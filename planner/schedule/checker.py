@@ -8,9 +8,9 @@ from planner.graph.task_graph import CommCosts, Schedule, TaskGraph
 def violations(graph: TaskGraph, comm: CommCosts, schedule: Schedule) -> list[str]:
     """What is wrong with a schedule, one line each; empty if nothing is.
 
-    Checked: every task has one existing device and times; no start is negative; each takes its cost on its device; no two
-    tasks overlap on a device (a task of no length may touch others at their ends, not lie inside them); an input made
-    elsewhere is there before its consumer starts.
+    Checked: every task has one existing device and times; no start is negative; each takes its cost on its device; no
+    two tasks overlap on a device (a task of no length may touch others at their ends, not lie inside them); an input
+    made elsewhere is there before its consumer starts.
 
     Args:
         graph: tasks and edges.

@@ -1,7 +1,7 @@
 """Dynamic critical path scheduling for a given set of different devices: FD-DPS' ready-driven variant.
 
-Kwok, Ahmad: Dynamic critical-path scheduling: an effective technique for allocating task graphs to multiprocessors. IEEE
-Transactions on Parallel and Distributed Systems 7(5), 1996. The 1996 algorithm itself is in ``dcp_plain.py``.
+Kwok, Ahmad: Dynamic critical-path scheduling: an effective technique for allocating task graphs to multiprocessors.
+IEEE Transactions on Parallel and Distributed Systems 7(5), 1996. The 1996 algorithm itself is in ``dcp_plain.py``.
 
 ===========  ==================================================================  ================================
 paper        meaning                                                             here

@@ -1,7 +1,7 @@
 """DCP as published: the next task comes from all unscheduled tasks, and start times float until the end.
 
-Kwok, Ahmad: Dynamic critical-path scheduling: an effective technique for allocating task graphs to multiprocessors. IEEE
-Transactions on Parallel and Distributed Systems 7(5), 1996. Symbols as in ``dcp.py``; here
+Kwok, Ahmad: Dynamic critical-path scheduling: an effective technique for allocating task graphs to multiprocessors.
+IEEE Transactions on Parallel and Distributed Systems 7(5), 1996. Symbols as in ``dcp.py``; here
 
 ===========  ==================================================================  ============================
 paper        meaning                                                             here
@@ -13,13 +13,13 @@ slot rule    task i fits between a and b on J if max(AEST(i, J), AEST(a) + w(a) 
              ) + w(i) <= min(ALST(i, J) + w(i), ALST(b))
 ===========  ==================================================================  ============================
 
-Differences that a fixed set of different devices asks for: an unscheduled task costs its mean over the devices and its edges
-their mean over the pairs; all devices are tried, not only those of parents and children and a new one; where no slot leaves
-DCPL as it is, the slot that stretches it least is taken. A slot is only considered if it closes no cycle: the slot rule alone
-may put a task behind one of its descendants.
+Differences that a fixed set of different devices asks for: an unscheduled task costs its mean over the devices, its
+edges their mean over the pairs; all devices are tried, not only those of parents and children and a new one; where no
+slot leaves DCPL as it is, the slot that stretches it least is taken. A slot is only considered if it closes no cycle:
+the slot rule alone may put a task behind one of its descendants.
 
-Selection key, the least goes first: (ALST - AEST, AEST, number). Slot key: (growth of DCPL, start of the task + start of
-its critical child, device index, position).
+Selection key, the least goes first: (ALST - AEST, AEST, number). Slot key: (growth of DCPL, start of the task + start
+of its critical child, device index, position).
 
 Every step visits all tasks and edges: O(V (V + E)). Meant as a reference and for graphs of up to some thousand tasks.
 """
@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.graph.jit import kernel
-from planner.graph.paths import bottom_levels
+from planner.graph.paths import Links, bottom_levels
 from planner.graph.task_graph import I64, CommCosts, Schedule, TaskGraph
 from planner.schedule.lists import place_in_order, priority_order, require_devices
 from planner.schedule.memory import Memory, empty, fits, memory_of, pack, place
@@ -49,6 +49,7 @@ class _State(NamedTuple):
         first: [devices] first task, -1 for none.
         cost: [tasks] cost on the device; the mean while unscheduled.
         edge_ns: [edges] mean delay.
+        delay: [edges] delay between the devices of its ends; the mean while one of them floats.
         order: [tasks] a topological order over data edges and neighbours on devices.
         aest: [tasks] earliest start.
         tail: [tasks] longest path from the start of the task to the end.
@@ -60,6 +61,7 @@ class _State(NamedTuple):
     first: I64
     cost: I64
     edge_ns: I64
+    delay: I64
     order: I64
     aest: I64
     tail: I64
@@ -100,6 +102,7 @@ def _schedule_all(prob: Problem, memory: Memory, task_ns: I64, edge_ns: I64) -> 
         -np.ones(devices, np.int64),
         task_ns.copy(),
         edge_ns,
+        edge_ns.copy(),
         np.arange(n),
         np.zeros(n, np.int64),
         np.zeros(n, np.int64),
@@ -161,19 +164,25 @@ def _remaining(prob: Problem, state: _State, task: int, device: int) -> int:
 
 @kernel
 def _levels(prob: Problem, state: _State) -> None:
-    """Recompute ``aest`` and ``tail``."""
-    for task in state.order:
-        ready = _arrival(prob, state, task, state.placed[task])
-        previous = state.before[task]
-        if previous >= 0:
-            ready = max(ready, state.aest[previous] + state.cost[previous])
-        state.aest[task] = ready
-    for task in state.order[::-1]:
-        rest = _remaining(prob, state, task, state.placed[task])
-        following = state.behind[task]
-        if following >= 0:
-            rest = max(rest, state.tail[following])
-        state.tail[task] = state.cost[task] + rest
+    """Recompute ``aest`` and ``tail``. The innermost loops of the algorithm: no calls, arrays as locals."""
+    order, cost, delay, aest, tail = state.order, state.cost, state.delay, state.aest, state.tail
+    src, in_start, in_edge, before = prob.links.src, prob.links.in_start, prob.links.in_edge, state.before
+    dst, out_start, out_edge, behind = prob.links.dst, prob.links.out_start, prob.links.out_edge, state.behind
+    for position in range(len(order)):
+        task = order[position]
+        previous = before[task]
+        ready = aest[previous] + cost[previous] if previous >= 0 else 0
+        for k in range(in_start[task], in_start[task + 1]):
+            edge = in_edge[k]
+            ready = max(ready, aest[src[edge]] + cost[src[edge]] + delay[edge])
+        aest[task] = ready
+    for position in range(len(order) - 1, -1, -1):
+        task = order[position]
+        rest = tail[behind[task]] if behind[task] >= 0 else 0
+        for k in range(out_start[task], out_start[task + 1]):
+            edge = out_edge[k]
+            rest = max(rest, delay[edge] + tail[dst[edge]])
+        tail[task] = cost[task] + rest
 
 
 @kernel
@@ -204,20 +213,25 @@ def _critical_child(prob: Problem, state: _State, task: int) -> int:
 @kernel
 def _relatives(prob: Problem, state: _State, task: int) -> tuple[I64, I64]:
     """[tasks] 1 for each task above (below) a task, over data edges and neighbours on devices."""
-    above, below = np.zeros(len(state.placed), np.int64), np.zeros(len(state.placed), np.int64)
+    order, before, behind = state.order, state.before, state.behind
+    src, in_start, in_edge = prob.links.src, prob.links.in_start, prob.links.in_edge
+    dst, out_start, out_edge = prob.links.dst, prob.links.out_start, prob.links.out_edge
+    above, below = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
     above[task], below[task] = 1, 1
-    for other in state.order[::-1]:
+    for position in range(len(order) - 1, -1, -1):
+        other = order[position]
         if above[other]:
-            for k in range(prob.links.in_start[other], prob.links.in_start[other + 1]):
-                above[prob.links.src[prob.links.in_edge[k]]] = 1
-            if state.before[other] >= 0:
-                above[state.before[other]] = 1
-    for other in state.order:
+            for k in range(in_start[other], in_start[other + 1]):
+                above[src[in_edge[k]]] = 1
+            if before[other] >= 0:
+                above[before[other]] = 1
+    for position in range(len(order)):
+        other = order[position]
         if below[other]:
-            for k in range(prob.links.out_start[other], prob.links.out_start[other + 1]):
-                below[prob.links.dst[prob.links.out_edge[k]]] = 1
-            if state.behind[other] >= 0:
-                below[state.behind[other]] = 1
+            for k in range(out_start[other], out_start[other + 1]):
+                below[dst[out_edge[k]]] = 1
+            if behind[other] >= 0:
+                below[behind[other]] = 1
     return above, below
 
 
@@ -225,7 +239,7 @@ def _relatives(prob: Problem, state: _State, task: int) -> tuple[I64, I64]:
 def _slot(
     prob: Problem, state: _State, above: I64, below: I64, task: int, device: int, dcpl: int
 ) -> tuple[int, int, int]:
-    """(Start, longest path through the task, task before it) of the first slot that leaves DCPL, else of the least path."""
+    """(Start, longest path through the task, task before it) of the first slot that leaves DCPL, else of the best."""
     cost = prob.compute[task, device]
     ready, rest = _arrival(prob, state, task, device), _remaining(prob, state, task, device)
     best, best_through, best_before = -1, 0, -1
@@ -249,7 +263,7 @@ def _slot(
 
 @kernel
 def _child_start(prob: Problem, state: _State, child: int, task: int, device: int, done: int) -> int:
-    """Start of the critical child if the task finishes at ``done`` on ``device``: there, or where it is placed already."""
+    """Start of the critical child, there or where it is already, if the task finishes at ``done`` on ``device``."""
     if child < 0:
         return done
     where = state.placed[child] if state.placed[child] >= 0 else device
@@ -267,7 +281,7 @@ def _child_start(prob: Problem, state: _State, child: int, task: int, device: in
 
 @kernel
 def _insert(prob: Problem, state: _State, task: int, device: int, previous: int) -> None:
-    """Put a task behind ``previous`` on a device (first if -1), and make ``order`` topological again."""
+    """Put a task behind ``previous`` on a device (first if -1), with its cost and the delays of its edges."""
     following = state.behind[previous] if previous >= 0 else state.first[device]
     state.placed[task], state.cost[task] = device, prob.compute[task, device]
     state.before[task], state.behind[task] = previous, following
@@ -277,24 +291,38 @@ def _insert(prob: Problem, state: _State, task: int, device: int, previous: int)
         state.first[device] = task
     if following >= 0:
         state.before[following] = task
-    n = len(state.placed)
-    waiting = prob.links.in_start[1:] - prob.links.in_start[:-1] + (state.before >= 0)
+    for k in range(prob.links.in_start[task], prob.links.in_start[task + 1]):
+        edge = prob.links.in_edge[k]
+        state.delay[edge] = _delay(prob, state, edge, state.placed[prob.links.src[edge]], device)
+    for k in range(prob.links.out_start[task], prob.links.out_start[task + 1]):
+        edge = prob.links.out_edge[k]
+        state.delay[edge] = _delay(prob, state, edge, device, state.placed[prob.links.dst[edge]])
+    _sort(prob.links, state.before, state.behind, state.order)
+
+
+@kernel
+def _sort(adjacency: Links, before: I64, behind: I64, order: I64) -> None:
+    """Make ``order`` topological over data edges and neighbours on devices (Kahn 1962)."""
+    dst, out_start, out_edge = adjacency.dst, adjacency.out_start, adjacency.out_edge
+    waiting = adjacency.in_start[1:] - adjacency.in_start[:-1]
     used = 0
-    for other in range(n):
-        if waiting[other] == 0:
-            state.order[used] = other
+    for task in range(len(order)):
+        if before[task] >= 0:
+            waiting[task] += 1
+        if waiting[task] == 0:
+            order[used] = task
             used += 1
-    for position in range(n):
-        other = state.order[position]
-        for k in range(prob.links.out_start[other], prob.links.out_start[other + 1]):
-            dst = prob.links.dst[prob.links.out_edge[k]]
-            waiting[dst] -= 1
-            if waiting[dst] == 0:
-                state.order[used] = dst
+    for position in range(len(order)):
+        task = order[position]
+        for k in range(out_start[task], out_start[task + 1]):
+            other = dst[out_edge[k]]
+            waiting[other] -= 1
+            if waiting[other] == 0:
+                order[used] = other
                 used += 1
-        dst = state.behind[other]
-        if dst >= 0:
-            waiting[dst] -= 1
-            if waiting[dst] == 0:
-                state.order[used] = dst
+        other = behind[task]
+        if other >= 0:
+            waiting[other] -= 1
+            if waiting[other] == 0:
+                order[used] = other
                 used += 1

@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.errors import InfeasibleError, UsageError
 from planner.graph.jit import kernel
-from planner.graph.task_graph import I64, TaskGraph
+from planner.graph.task_graph import I32, I64, TaskGraph
 from planner.units import format_size
 
 UNLIMITED = np.iinfo(np.int64).max
@@ -74,7 +74,7 @@ def memory_of(graph: TaskGraph, memory_limit: Sequence[int] | None) -> Memory:
     return Memory(weights, group.astype(np.int64), working, np.asarray(memory_limit, np.int64))
 
 
-def device_need(graph: TaskGraph, device: Sequence[int]) -> list[int]:
+def device_need(graph: TaskGraph, device: Sequence[int] | I32) -> list[int]:
     """Bytes that each device needs for a placement: its weights plus its largest working set."""
     memory = memory_of(graph, [0] * graph.num_devices)
     held = empty(memory)
