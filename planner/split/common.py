@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Protocol
 
 from planner.graph.op_graph import Attribute, OpContext, TensorInfo
@@ -213,8 +212,3 @@ def change(
         tuple(parts.get(i, part) for i, part in enumerate(shard.inputs)),
         shard.outputs,
     )
-
-
-def units(scale: int | Fraction) -> Fraction:
-    """A scale, as :class:`AxisUse` wants it."""
-    return Fraction(scale)

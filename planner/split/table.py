@@ -133,4 +133,5 @@ def _covers(info: TensorInfo | None, use: AxisUse, extent: int) -> bool:
     if info is None or info.shape is None or not 0 <= use.axis < len(info.shape):
         return False
     size = info.shape[use.axis]
-    return size is not None and (not use.exact or size == extent * use.scale)
+    # Fractions are slow, and this runs for every operator of large graphs.
+    return size is not None and (not use.exact or size * use.scale.denominator == extent * use.scale.numerator)
