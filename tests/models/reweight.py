@@ -144,6 +144,7 @@ class _Calibration:
         ]
         self._roots = {name: name for name in weights}
         self._fitted: set[str] = set()
+        self._readers = Counter(name for node in model.graph.node for name in node.input)
 
     def run(self) -> None:
         """Change ``weights`` in place."""
@@ -241,6 +242,9 @@ class _Calibration:
         centre = 0.0 if bias is None else max(self._centre, CENTRE_DENSE) if node.op_type == "Gemm" else self._centre
         shift, spread = self._moments(outputs, axis, centre)
         scale = float(np.sqrt(np.mean(spread**2)))
+        if self._readers[weight] > 1:
+            # Unrolled recurrence: a gain above the initial one, step after step, is chaos.
+            scale = max(scale, 1.0)
         if not np.isfinite(scale) or scale < MIN_SCALE:
             return results
         self._set(weight, self._weights[weight] / scale)
