@@ -139,7 +139,8 @@ def plan_model_path(plan: Plan, plan_path: str | os.PathLike[str], *, allow_outs
     path = PurePosixPath(written)
     broken = not written or any(ord(char) < 32 for char in written)
     windows = PureWindowsPath(written)
-    outside = path.is_absolute() or bool(windows.drive) or ".." in path.parts or ".." in windows.parts
+    # A Windows path splits at both kinds of slashes.
+    outside = path.is_absolute() or bool(windows.drive) or ".." in windows.parts
     if broken or (outside and not allow_outside):
         raise PlanError(
             f"the model path {_shown(written)} leaves the plan's folder" if not broken else "the model path is no path",

@@ -135,7 +135,7 @@ def test_a_deadlock_is_named_with_its_cycle() -> None:
 
 def test_only_the_cycle_is_named_not_what_waits_behind_it() -> None:
     plan = deadlocked()
-    queues = (*plan.devices, queue("cpu:2", ("c", ("c.task",))))
+    queues = (queue("cpu:2", ("c", ("c.task",))), *plan.devices)
     devices: tuple[DeviceSpec, ...] = (*plan.cluster.devices, make_device("cpu:2"))
     plan = plan.model_copy(
         update={

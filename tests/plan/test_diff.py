@@ -105,6 +105,15 @@ def test_a_transfer_from_another_segment_of_the_device_counts() -> None:
     assert diff_plans(BASE, placed([["a", "b"], ["c"]], [["d"]], transfers=(("t", "0.1", "1.0"),))).transfers == 2
 
 
+def test_a_cut_does_not_change_every_transfer_behind_it() -> None:
+    sent = (("t", "0.1", "1.0"),)
+    diff = diff_plans(
+        placed([["a", "b"], ["c"]], [["d"]], transfers=sent),
+        placed([["a"], ["b"], ["c"]], [["d"]], transfers=(("t", "0.2", "1.0"),)),
+    )
+    assert (diff.recut, diff.transfers) == (("cpu:0",), 0)
+
+
 def test_the_order_of_two_splits_of_one_operator_counts() -> None:
     splits = (Split(op="c", axis="batch", sizes=(1, 1)), Split(op="c", axis="out_channel", sizes=(1, 1)))
     before, after = make_plan(splits=splits), make_plan(splits=splits[::-1])

@@ -54,7 +54,7 @@ def test_a_thousand_segments_hold_the_bounds() -> None:
     pairs = [sorted(draw.sample(range(count), 2)) for _ in range(4000)]
     sends = [(a, b) for a, b in pairs if device[a] != device[b]]
     duration = [draw.randrange(1, 1000) for _ in range(count)]
-    carry = [draw.randrange(1, 200) for _ in sends]
+    carry = [draw.randrange(1, 5000) for _ in sends]
     channel = [device[a] * devices + device[b] for a, b in sends]
     result = run(duration, following, [a for a, _ in sends], [b for _, b in sends], carry, channel)
     assert result.complete
