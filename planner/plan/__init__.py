@@ -1,0 +1,1 @@
+"""The plan: its schema, files, checks and differences. The only thing that planner and launcher share."""
