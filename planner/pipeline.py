@@ -13,7 +13,6 @@ from planner.cluster.types import Cluster
 from planner.cost.estimate import CostTable
 from planner.cost.profile import ProfileTable, link_key
 from planner.errors import InfeasibleError, UsageError
-from planner.graph.op_graph import Array
 from planner.model.load import load_model
 from planner.model.options import LoadOptions
 from planner.model.simplify import SIMPLIFICATION_VERSION
@@ -232,7 +231,9 @@ def _header(request: Request, setting: Setting, notes: tuple[str, ...]) -> Heade
         batch=request.load.batch,
         batch_axes=dict(request.load.batch_axes),
     )
-    marks = ["devices share cores: results count, times do not"] if any(d.shared for d in setting.cluster.devices) else []
+    marks = (
+        ["devices share cores: results count, times do not"] if any(d.shared for d in setting.cluster.devices) else []
+    )
     return Header(
         request.command,
         __version__,
@@ -258,9 +259,7 @@ def memory_problem(plan: Plan) -> str:
     from planner.units import format_size
 
     over = [p for p in plan.predictions.devices if p.peak_bytes > limits[p.device]]
-    return ", ".join(
-        f"{p.device} needs {format_size(p.peak_bytes)} of {format_size(limits[p.device])}" for p in over
-    )
+    return ", ".join(f"{p.device} needs {format_size(p.peak_bytes)} of {format_size(limits[p.device])}" for p in over)
 
 
 def _bounds(setting: Setting, draft: Draft, plan: Plan) -> LowerBounds:

@@ -48,9 +48,7 @@ class TensorInfo:
         if self.shape is None:
             return self.observed or ()
         seen = self.observed if self.observed and len(self.observed) == len(self.shape) else None
-        return tuple(
-            size if size is not None else (seen[i] if seen else 1) for i, size in enumerate(self.shape)
-        )
+        return tuple(size if size is not None else (seen[i] if seen else 1) for i, size in enumerate(self.shape))
 
     @property
     def num_elements(self) -> int:

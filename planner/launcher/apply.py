@@ -12,11 +12,11 @@ from typing import Any, Final
 from planner.errors import InputError
 from planner.graph.op_graph import Array
 from planner.launcher.check import Checker
-from planner.launcher.feeds import DEFAULT_INT_HIGH, random_feeds
 from planner.launcher.planned_session import PlannedSession
 from planner.launcher.unsplit import UnsplitSession
 from planner.launcher.verify import Comparison
 from planner.plan.schema import Plan
+from planner.runtime.feeds import DEFAULT_INT_HIGH, random_feeds
 from planner.units import NS_PER_S, to_s
 
 # Threads of a session spin for a while after its run, and would disturb what is measured next.

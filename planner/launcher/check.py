@@ -9,10 +9,10 @@ from planner.errors import UsageError
 from planner.graph.op_graph import Array, OpGraph
 from planner.launcher.planned_session import PlannedSession
 from planner.launcher.unsplit import UnsplitSession, rebuilt
-from planner.launcher.values import unwrap
 from planner.launcher.verify import Comparison, IndexOf, compare_outputs
 from planner.model.types import LoadedModel
 from planner.partition.segments import load_plan_model
+from planner.runtime.values import unwrap
 
 _POINTERS: Final = {"TopK": 1, "ArgMax": 0, "ArgMin": 0}
 

@@ -12,11 +12,11 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from planner.errors import ExecutionError, FddpsError
-from planner.launcher.devices import LocalDevice
 from planner.launcher.routes import routes_by_device
-from planner.launcher.session import SegmentSession, WeightStore, stub_folder
 from planner.launcher.worker import Inbox, SegmentRoute, SegmentTime, StepReport, StopFlag, Worker
 from planner.partition.types import PartitionedModel
+from planner.runtime.devices import LocalDevice
+from planner.runtime.session import SegmentSession, WeightStore, stub_folder
 
 _JOIN_S: Final = 10.0
 _EXIT_JOIN_S: Final = 0.5

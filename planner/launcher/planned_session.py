@@ -12,14 +12,14 @@ import onnxruntime as ort
 
 from planner.errors import InputError
 from planner.graph.op_graph import TensorInfo
-from planner.launcher.devices import LocalDevice, LocalDevices, find_devices
 from planner.launcher.executor import Executor, SegmentTiming, StepResult
-from planner.launcher.feeds import random_feeds
-from planner.launcher.values import dtype_of, element_type, ort_type, unwrap, wrap
 from planner.partition.segments import partition_plan
 from planner.partition.types import PartitionedModel
 from planner.plan.files import plan_model_path, read_plan
 from planner.plan.schema import Plan
+from planner.runtime.devices import LocalDevice, LocalDevices, find_devices
+from planner.runtime.feeds import random_feeds
+from planner.runtime.values import dtype_of, element_type, ort_type, unwrap, wrap
 
 
 @dataclass(frozen=True, slots=True)

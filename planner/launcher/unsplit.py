@@ -13,11 +13,11 @@ import onnxruntime as ort
 
 from planner.errors import ExecutionError
 from planner.graph.op_graph import Array
-from planner.launcher.devices import LocalDevice
-from planner.launcher.session import check_provider, cpu_options, execution_error, providers, stub_folder, use_stubs
-from planner.launcher.values import ORT_ERRORS, element_type, numpy_dtype, unwrap, wrap
 from planner.model.serialize import build_model
 from planner.model.types import LoadedModel, Weight
+from planner.runtime.devices import LocalDevice
+from planner.runtime.session import check_provider, cpu_options, execution_error, providers, stub_folder, use_stubs
+from planner.runtime.values import ORT_ERRORS, element_type, numpy_dtype, unwrap, wrap
 
 Source = str | Path | tuple[bytes, Mapping[str, Weight]]
 

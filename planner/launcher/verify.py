@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from planner.graph.op_graph import Array
-from planner.launcher.values import dtype_of
+from planner.runtime.values import dtype_of
 
 _TOLERANCE: Final = {
     "float64": (1e-6, 1e-5),

@@ -20,9 +20,9 @@ import numpy as np
 import onnxruntime as ort
 
 from planner.errors import FddpsError
-from planner.launcher.devices import LocalDevice
-from planner.launcher.session import SegmentSession, execution_error
-from planner.launcher.values import FOREIGN_TYPES, ORT_ERRORS, element_type, value_nbytes
+from planner.runtime.devices import LocalDevice
+from planner.runtime.session import SegmentSession, execution_error
+from planner.runtime.values import FOREIGN_TYPES, ORT_ERRORS, element_type, value_nbytes
 
 Inbox = SimpleQueue[tuple[Any, ...]]
 

@@ -67,7 +67,9 @@ class GraphBuilder:
         info = TensorInfo(name, str(value.dtype), tuple(value.shape))
         self.tensors[name] = info
         self.constants[name] = value
-        self.weights[name] = Weight(info, lambda: value, None, f"literal:{value.dtype}:{value.shape}:{value.tobytes().hex()}")
+        self.weights[name] = Weight(
+            info, lambda: value, None, f"literal:{value.dtype}:{value.shape}:{value.tobytes().hex()}"
+        )
         return name
 
     def add_piece(self, tensor: str, box: Box, name: str) -> None:
@@ -135,7 +137,10 @@ class GraphBuilder:
         else:
             attributes = {}
             bounds = [np.asarray(v, dtype=np.int64) for v in (starts, stops, axes)]
-            inputs = (value, *(self.add_literal(f"{name}:{k}", v) for k, v in zip(("from", "to", "axes"), bounds, strict=True)))
+            inputs = (
+                value,
+                *(self.add_literal(f"{name}:{k}", v) for k, v in zip(("from", "to", "axes"), bounds, strict=True)),
+            )
         self._glue("Slice", inputs, name, attributes)
         self._lanes[key] = name
         return name

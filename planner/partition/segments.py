@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.errors import PlanError
-from planner.graph.op_graph import Op, OpGraph
+from planner.graph.op_graph import Op, OpGraph, TensorInfo
 from planner.model.load import load_model
+from planner.model.observe import stand_in
 from planner.model.options import LoadOptions
 from planner.model.serialize import build_model
 from planner.model.types import LoadedModel, Weight
@@ -29,18 +30,23 @@ class SegmentSpec:
     tasks: tuple[str, ...]
 
 
-def load_plan_model(plan: Plan, model_path: Path) -> LoadedModel:
+def load_plan_model(plan: Plan, model_path: Path, *, allow_outside: bool = False) -> LoadedModel:
     """Load a plan's model with the input shapes it was planned for.
+
+    Args:
+        plan: the plan.
+        model_path: the ONNX file.
+        allow_outside: whether external data may lie outside the model's folder.
 
     Raises:
         ModelError: as ``load_model`` does.
     """
     options = LoadOptions(
-        input_shapes={name: spec.shape for name, spec in plan.inputs.items()},
         batch=plan.model.batch,
         batch_axes=plan.model.batch_axes,
-        fed=tuple(plan.inputs),
-        allow_outside=True,
+        # Stand-ins of the right shape: they also say which initializers the caller feeds.
+        feeds={name: stand_in(TensorInfo(name, spec.dtype, spec.shape)) for name, spec in plan.inputs.items()},
+        allow_outside=allow_outside,
     )
     return load_model(model_path, options)
 
@@ -50,20 +56,23 @@ def plan_splits(plan: Plan) -> tuple[SplitSpec, ...]:
     return tuple(SplitSpec(split.op, split.axis, split.sizes) for split in plan.splits)
 
 
-def partition_plan(plan: Plan, plan_dir: Path, *, model_path: Path | None = None) -> PartitionedModel:
+def partition_plan(
+    plan: Plan, plan_dir: Path, *, model_path: Path | None = None, allow_outside: bool = False
+) -> PartitionedModel:
     """Turn a plan into one model a segment.
 
     Args:
         plan: a plan whose own rules hold (``plan.check``).
         plan_dir: folder that the plan's model path is relative to.
         model_path: a model elsewhere, in place of the plan's.
+        allow_outside: whether external data may lie outside the model's folder.
 
     Raises:
         PlanError: if the plan does not fit the model.
         ModelError: if the model cannot be loaded.
     """
     path = model_path or plan_dir / plan.model.path
-    model = load_plan_model(plan, path)
+    model = load_plan_model(plan, path, allow_outside=allow_outside)
     split = build_split_graph(model, plan_splits(plan))
     found = coverage_violations(plan, model, split)
     if found:

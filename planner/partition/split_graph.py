@@ -108,7 +108,8 @@ def _add_shards(
     made: list[dict[Box, list[tuple[str, str]]]] = [{} for _ in op.outputs]
     for lane, piece in enumerate(pieces):
         inputs = tuple(
-            _input_name(builder, op, tensor, part, lane) for tensor, part in zip(op.inputs, piece.boxes_in, strict=False)
+            _input_name(builder, op, tensor, part, lane)
+            for tensor, part in zip(op.inputs, piece.boxes_in, strict=False)
         )
         while inputs and not inputs[-1]:
             inputs = inputs[:-1]

@@ -16,7 +16,9 @@ from typing import Final
 from planner.graph.op_graph import Op
 
 _SUFFIX: Final = "_kernel_time"
-_DECORATION: Final = re.compile(r"^(fused |Fused)|(_nchwc|_nhwc|_nchwc_\d+|_token_\d+|/[A-Za-z]*Fusion[A-Za-z_0-9]*|_fused)$")
+_DECORATION: Final = re.compile(
+    r"^(fused |Fused)|(_nchwc|_nhwc|_nchwc_\d+|_token_\d+|/[A-Za-z]*Fusion[A-Za-z_0-9]*|_fused)$"
+)
 
 
 def kernel_times(profile: Path) -> dict[str, list[int]]:

@@ -19,16 +19,16 @@ from typing import Any
 import onnxruntime as ort
 
 from planner.graph.op_graph import Array, Op
-from planner.launcher.devices import LocalDevice
-from planner.launcher.feeds import random_feeds
-from planner.launcher.session import SegmentSession, WeightStore, stub_folder
-from planner.launcher.values import wrap
 from planner.model.serialize import build_model
 from planner.model.types import LoadedModel
 from planner.partition.free import free_ops, with_free_ops
 from planner.partition.split_graph import SplitGraph
 from planner.partition.types import SegmentModel
 from planner.profiling.kernels import kernel_times
+from planner.runtime.devices import LocalDevice
+from planner.runtime.feeds import random_feeds
+from planner.runtime.session import SegmentSession, WeightStore, stub_folder
+from planner.runtime.values import own
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,9 +89,7 @@ def lane_model(model: LoadedModel, split: SplitGraph, ops: Sequence[Op], name: s
         functions=model.functions,
     )
     infos = graph.tensors
-    return SegmentModel(
-        name, name, tuple(infos[v] for v in inputs), tuple(infos[v] for v in outputs), data, weights
-    )
+    return SegmentModel(name, name, tuple(infos[v] for v in inputs), tuple(infos[v] for v in outputs), data, weights)
 
 
 def time_lanes(
@@ -126,14 +124,16 @@ def time_lanes(
             values,
             seconds,
         )
-        kernels = _kernels(lanes[kernels_of], devices[kernels_of], store, stubs, values[kernels_of], steps[kernels_of], seconds)
+        kernels = _kernels(
+            lanes[kernels_of], devices[kernels_of], store, stubs, values[kernels_of], steps[kernels_of], seconds
+        )
     return [LaneTimes(ns, kernels if number == kernels_of else {}) for number, ns in enumerate(steps)]
 
 
 def _inputs(lane: SegmentModel, feeds: Mapping[str, Array]) -> list[Any]:
     random = random_feeds([info for info in lane.inputs if info.name not in feeds], 0, int_high=2)
     arrays = [feeds[info.name] if info.name in feeds else random[info.name] for info in lane.inputs]
-    return [array if array.dtype.kind in "OUST" else wrap(array)._ortvalue for array in arrays]
+    return [array if array.dtype.kind in "OUST" else own(array) for array in arrays]
 
 
 def _together(

@@ -18,7 +18,6 @@ from planner.cost.keys import group_key
 from planner.cost.profile import DISPATCH_KEY, Measurement, ProfileKey, ProfileTable, link_key
 from planner.errors import ExecutionError, InputError
 from planner.graph.op_graph import Array, Op, OpGraph, TensorInfo
-from planner.launcher.devices import LocalDevice
 from planner.model.types import LoadedModel
 from planner.partition.groups import group_ops
 from planner.partition.lanes import op_lanes
@@ -26,6 +25,7 @@ from planner.partition.split_graph import SplitGraph, build_split_graph
 from planner.profiling.handover import handover_ns
 from planner.profiling.kernels import attribute
 from planner.profiling.lanes import lane_model, time_lanes
+from planner.runtime.devices import LocalDevice
 from planner.split.types import SplitSpec
 
 Progress = Callable[[str, int, int], None]
@@ -54,9 +54,7 @@ class _Lane:
     keys: tuple[ProfileKey | None, ...]
 
 
-def jobs_for(
-    cluster: Cluster, all_cores: Device | None, ways: Mapping[str, Sequence[SplitSpec]]
-) -> tuple[Job, ...]:
+def jobs_for(cluster: Cluster, all_cores: Device | None, ways: Mapping[str, Sequence[SplitSpec]]) -> tuple[Job, ...]:
     """What to run for a model on a cluster.
 
     Args:
@@ -65,7 +63,9 @@ def jobs_for(
         ways: names of ways to split the whole graph, with their splits.
     """
     kinds = {device.kind: device for device in reversed(cluster.devices)}
-    single = [Job(f"unsplit on {device.name}", (), (device,)) for device in sorted(kinds.values(), key=lambda d: d.name)]
+    single = [
+        Job(f"unsplit on {device.name}", (), (device,)) for device in sorted(kinds.values(), key=lambda d: d.name)
+    ]
     if all_cores is not None and all_cores.kind not in kinds:
         single.append(Job("unsplit on all cores", (), (all_cores,)))
     return (*single, *(Job(f"split by {name}", tuple(splits), cluster.devices) for name, splits in ways.items()))

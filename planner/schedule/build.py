@@ -89,9 +89,7 @@ def build_plan(draft: Draft, model: LoadedModel, header: Header) -> tuple[Plan, 
         model=header.model,
         inputs={name: _input_spec(model, name) for name in model.graph.inputs},
         cluster=_cluster_spec(draft, header.cluster),
-        costs=header.provenance.model_copy(
-            update={"measured": workload.measured, "estimated": workload.estimated}
-        ),
+        costs=header.provenance.model_copy(update={"measured": workload.measured, "estimated": workload.estimated}),
         dispatch_ns=header.dispatch_ns,
         splits=tuple(Split(op=s.op, axis=s.axis, sizes=s.sizes) for s in workload.splits),
         devices=_queues(draft, header.cluster, ids),
@@ -189,7 +187,9 @@ def _predicted(plan: Plan, draft: Draft, ids: Sequence[str]) -> tuple[Plan, Simu
             "transfer_ns": result.transfer_ns,
             "transfer_bytes": result.transfer_bytes,
             "devices": tuple(
-                DevicePrediction(device=queue.device, busy_ns=result.busy_ns[queue.device], peak_bytes=peaks[queue.device])
+                DevicePrediction(
+                    device=queue.device, busy_ns=result.busy_ns[queue.device], peak_bytes=peaks[queue.device]
+                )
                 for queue in plan.devices
             ),
             "critical_path": result.critical_path,

@@ -122,7 +122,9 @@ def _contracted(tasks: TaskGraph, parent: list[int]) -> Coarse:
     edges = sorted(
         {
             (number[roots[u]], number[roots[v]], t)
-            for u, v, t in zip(tasks.edge_src.tolist(), tasks.edge_dst.tolist(), tasks.edge_tensor.tolist(), strict=True)
+            for u, v, t in zip(
+                tasks.edge_src.tolist(), tasks.edge_dst.tolist(), tasks.edge_tensor.tolist(), strict=True
+            )
             if roots[u] != roots[v]
         }
     )

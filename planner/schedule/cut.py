@@ -57,9 +57,7 @@ class Cut:
         return self.times.step_ns
 
 
-def cut_schedule(
-    workload: Workload, cluster: Cluster, schedule: Schedule, dispatch_ns: int, *, rounds: int = 2
-) -> Cut:
+def cut_schedule(workload: Workload, cluster: Cluster, schedule: Schedule, dispatch_ns: int, *, rounds: int = 2) -> Cut:
     """Cut a schedule into segments.
 
     Args:
@@ -144,8 +142,7 @@ class _Cutter:
         costs = [self._cost(segments[t.src].device, segments[t.dst].device, t.nbytes) for t in transfers]
         channels: dict[str, int] = {}
         used = [
-            channels.setdefault(channel or f"#{position}", len(channels))
-            for position, (_, channel) in enumerate(costs)
+            channels.setdefault(channel or f"#{position}", len(channels)) for position, (_, channel) in enumerate(costs)
         ]
         times = simulate_arrays(
             duration, following, [t.src for t in transfers], [t.dst for t in transfers], [ns for ns, _ in costs], used

@@ -22,8 +22,8 @@ from planner.schedule.cut import Cut, cut_schedule
 from planner.schedule.dcp import dcp
 from planner.schedule.heft import heft
 from planner.schedule.lists import one_device, schedule_fixed
-from planner.split.propagate import AxisCache, batch_layouts, spread
 from planner.schedule.workload import Workload, Workloads, comm_costs
+from planner.split.propagate import AxisCache, batch_layouts, spread
 
 ALL_CORES = "cpu:all"
 

@@ -138,9 +138,7 @@ def _moves(search: _Search) -> Iterator[list[SplitSpec]]:
                 changed = {**current, **{spec.op: spec for spec in run}}
                 yield sorted(changed.values(), key=lambda spec: order[spec.op])
         if op.name in current:
-            yield sorted(
-                (spec for name, spec in current.items() if name != op.name), key=lambda spec: order[spec.op]
-            )
+            yield sorted((spec for name, spec in current.items() if name != op.name), key=lambda spec: order[spec.op])
 
 
 def _run(setting: Setting, op: Op, axis: SplitAxis, shares: Sequence[int]) -> list[SplitSpec]:

@@ -12,9 +12,9 @@ from planner.cost.estimate import Cost, CostTable
 from planner.graph.op_graph import Op, OpContext, OpGraph
 from planner.graph.task_graph import CommCosts, TaskGraph
 from planner.model.types import LoadedModel
+from planner.partition.groups import Groups, group_ops
 from planner.partition.lanes import op_lanes
 from planner.partition.split_graph import SplitGraph, build_split_graph
-from planner.partition.groups import Groups, group_ops
 from planner.split.types import SplitSpec
 
 
@@ -152,7 +152,9 @@ class Workloads:
         for name, found in shards.items():
             old = self.least.get(name)
             new = LeastCost(max(found), sum(found))
-            self.least[name] = new if old is None else LeastCost(min(old.one_ns, new.one_ns), min(old.all_ns, new.all_ns))
+            self.least[name] = (
+                new if old is None else LeastCost(min(old.one_ns, new.one_ns), min(old.all_ns, new.all_ns))
+            )
 
     @staticmethod
     def _weights(split: SplitGraph, members: Sequence[Op]) -> dict[str, int]:

@@ -9,9 +9,9 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from planner.graph.op_graph import OpGraph, TensorInfo
-from planner.launcher.devices import LocalDevice, LocalDevices, available_cores
 from planner.model.types import Weight
 from planner.partition.types import PartitionedModel, SegmentModel
+from planner.runtime.devices import LocalDevice, LocalDevices, available_cores
 
 F32 = TensorProto.FLOAT
 _ENUM = {

@@ -10,8 +10,6 @@ from onnx import TensorProto, helper, numpy_helper
 from planner.errors import ExecutionError, PlanError
 from planner.launcher.apply import ApplyOptions, run_plan
 from planner.launcher.check import Checker
-from planner.launcher.devices import available_cores
-from planner.launcher.feeds import random_feeds
 from planner.launcher.planned_session import PlannedSession
 from planner.launcher.unsplit import UnsplitSession
 from planner.model.load import load_model
@@ -30,6 +28,8 @@ from planner.plan.schema import (
     Segment,
     Tool,
 )
+from planner.runtime.devices import available_cores
+from planner.runtime.feeds import random_feeds
 from tests.launcher.helpers import node
 
 

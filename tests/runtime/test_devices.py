@@ -4,8 +4,8 @@ import onnxruntime as ort
 import pytest
 
 from planner.errors import ExecutionError, UsageError
-from planner.launcher.devices import available_cores, find_devices
 from planner.plan.schema import ClusterSpec, DeviceSpec
+from planner.runtime.devices import available_cores, find_devices
 
 MACHINE = available_cores()
 

@@ -27,10 +27,10 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as _c
 
 from planner.errors import ExecutionError
-from planner.launcher.devices import LocalDevice, available_memory_bytes
-from planner.launcher.values import ORT_ERRORS, own, unwrap, wrap
 from planner.model.types import Weight
 from planner.partition.types import SegmentModel
+from planner.runtime.devices import LocalDevice, available_memory_bytes
+from planner.runtime.values import ORT_ERRORS, own, unwrap, wrap
 from planner.units import format_size
 
 STUB_LOCATION: Final = "fddps-weights"

@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.errors import InputError, OutputError
 from planner.graph.op_graph import Array, TensorInfo
-from planner.launcher.values import FOREIGN_TYPES, dtype_of, numpy_dtype
+from planner.runtime.values import FOREIGN_TYPES, dtype_of, numpy_dtype
 
 DEFAULT_INT_HIGH: Final = 100
 

@@ -6,7 +6,7 @@ import pytest
 
 from planner.errors import InputError, OutputError
 from planner.graph.op_graph import TensorInfo
-from planner.launcher.feeds import load_npz, random_feeds, save_npz
+from planner.runtime.feeds import load_npz, random_feeds, save_npz
 from tests.launcher.helpers import info
 
 
