@@ -1,8 +1,8 @@
 """The one door to numba.
 
-Kernels are plain typed Python functions over numpy arrays. :func:`kernel` compiles one on its first call, so that importing
-a scheduler (for ``fddps --help``, say) does not import numba. Machine code is cached beside the module, or in the user's
-cache folder, or, where neither can be written, not at all.
+Kernels are plain typed Python functions over numpy arrays. :func:`kernel` compiles one on its first call, so that
+importing a scheduler (for ``fddps --help``, say) does not import numba. Machine code is cached beside the module, or in
+the user's cache folder, or, where neither can be written, not at all.
 
 numba renews a cached kernel when its own file changes, not when a kernel that it calls does: after an edit of a callee
 in another file, delete ``__pycache__``.

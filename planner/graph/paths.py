@@ -15,7 +15,7 @@ from planner.graph.task_graph import I32, I64
 
 
 class Links(NamedTuple):
-    """Edges by task. Those that leave ``t`` are ``out_edge[out_start[t]:out_start[t + 1]]``, likewise those that enter it.
+    """Edges by task: those that leave ``t`` are ``out_edge[out_start[t]:out_start[t + 1]]``; likewise those that enter.
 
     Attributes:
         src: [edges] producer.
