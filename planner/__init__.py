@@ -1,0 +1,43 @@
+"""fddps: plans where every operator of an ONNX model runs on several devices, and runs the plan with ONNX Runtime.
+
+From Python::
+
+    import planner
+    from planner.launcher import PlannedSession
+    from planner.plan.files import write_plan
+
+    plan = planner.plan("model.onnx", cpus=2, batch=8)
+    write_plan(plan, "plan.yaml")
+    with PlannedSession("plan.yaml") as session:
+        outputs = session.run(None, feeds)
+
+``planner.plan`` is the function (see ``planner.api.plan``) and at the same time the package that holds plan files.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from planner.api import plan as plan
+    from planner.version import __version__ as __version__
+
+
+class _CallableModule(ModuleType):
+    """The package ``planner.plan``, which can also be called; loads nothing before it is."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return importlib.import_module("planner.api").plan(*args, **kwargs)
+
+
+importlib.import_module("planner.plan")
+sys.modules["planner.plan"].__class__ = _CallableModule
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("planner.version").__version__
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -67,7 +67,7 @@ class Checker:
 
     def _model(self) -> LoadedModel:
         if self._loaded is None:
-            self._loaded = load_plan_model(self._plan, self._path)
+            self._loaded = load_plan_model(self._plan, self._path, allow_outside=self._session.allow_outside)
         return self._loaded
 
     def _with_ties(

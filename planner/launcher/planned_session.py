@@ -45,7 +45,7 @@ class PlannedSession:
         model_path: the model, if it is not where the plan says.
         on_cpu: run every device of the plan on this machine's cores: results count, times do not.
         device_map: plan device -> device to use instead, e.g. ``{"cuda:0": "cuda:2"}``.
-        allow_outside: whether the plan may name a model outside its own folder.
+        allow_outside: whether the plan may name a model outside its own folder, and the model data outside its own.
 
     Raises:
         PlanError, ModelError: if the plan or its model cannot be read, or do not fit each other.
@@ -69,10 +69,12 @@ class PlannedSession:
         used = [queue.device for queue in loaded.devices if queue.segments]
         # Before anything is loaded: a missing GPU should be reported at once.
         devices = find_devices(loaded.cluster, used, on_cpu=on_cpu, device_map=device_map)
-        model = partition_plan(loaded, folder, model_path=Path(model_path) if model_path is not None else None)
+        path = Path(model_path) if model_path is not None else None
+        model = partition_plan(loaded, folder, model_path=path, allow_outside=allow_outside)
         self._open(model, devices)
+        self.allow_outside = allow_outside
         self.plan: Plan | None = loaded
-        self.model_path: Path | None = Path(model_path) if model_path is not None else folder / loaded.model.path
+        self.model_path: Path | None = path or folder / loaded.model.path
         self.reference_device: LocalDevice | None = _reference_device(loaded, devices, on_cpu, device_map)
 
     @classmethod
@@ -84,6 +86,7 @@ class PlannedSession:
         """
         session = cls.__new__(cls)
         session._open(model, devices)
+        session.allow_outside = False
         session.plan = None
         session.model_path = None
         session.reference_device = None
@@ -198,7 +201,8 @@ class PlannedSession:
     def _checked(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Feeds as wrappers of ONNX Runtime (object arrays for strings), in the inputs' order."""
         missing = [name for name in self._inputs if name not in feeds]
-        unknown = [name for name in feeds if name not in self._inputs]
+        ignored = self.model.ignored
+        unknown = [name for name in feeds if name not in self._inputs and name not in ignored]
         if missing:
             raise InputError(f"no value for {_listed(missing)}", expected=f"values for {_listed(list(self._inputs))}")
         if unknown:

@@ -110,6 +110,7 @@ def partition(model: LoadedModel, split: SplitGraph, specs: Sequence[SegmentSpec
         tuple(graph.tensors[name] for name in graph.outputs),
         {name: name for name in graph.outputs if name not in produced and name not in split.weights},
         {name: split.weights[name] for name in graph.outputs if name in split.weights},
+        tuple(name for name in model.original_inputs if name not in graph.inputs),
     )
 
 

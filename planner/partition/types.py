@@ -18,8 +18,8 @@ class SegmentModel:
         device: device name of the plan.
         inputs: values it reads that are made elsewhere: graph inputs or outputs of other segments.
         outputs: values that leave it: read by other segments, or graph outputs.
-        model: serialised ModelProto. Small weights are inside; large ones are external stubs (location ``fddps-weights``),
-            to be supplied with ``SessionOptions.add_initializer``.
+        model: serialised ModelProto. Small weights are inside; large ones are external stubs (location
+            ``fddps-weights``), to be supplied with ``SessionOptions.add_initializer``.
         weights: the large ones, by initializer name. Slices of one weight share its memory.
     """
 
@@ -42,6 +42,7 @@ class PartitionedModel:
         outputs: graph outputs, in the model's order.
         direct: graph outputs that no segment makes -> the graph input passed through.
         constants: graph outputs that are weights.
+        ignored: inputs of the file that no operator reads: a caller may feed them, and they are dropped.
     """
 
     graph: OpGraph
@@ -50,3 +51,4 @@ class PartitionedModel:
     outputs: tuple[TensorInfo, ...]
     direct: Mapping[str, str]
     constants: Mapping[str, Weight]
+    ignored: tuple[str, ...] = ()

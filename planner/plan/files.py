@@ -104,7 +104,24 @@ def write_plan(plan: Plan, path: str | os.PathLike[str], *, force: bool = False)
         OutputError: if the file cannot be written, or is there and is not a plan.
         PlanError: see :func:`dump_plan`.
     """
+    check_target(path, force=force)
+    write_text_atomically(Path(path), dump_plan(plan))
+
+
+def check_target(path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """See whether a plan may be written, before any work is done for it.
+
+    Raises:
+        OutputError: if there is no such folder, or the file is there and is not a plan, and not ``force``.
+    """
     target = Path(path)
+    if target.is_dir() or not os.access(target.parent, os.W_OK | os.X_OK):
+        raise OutputError(
+            "is a folder" if target.is_dir() else "cannot be written: no such folder, or not yours to write to",
+            where=str(target),
+            expected="a file in an existing folder that you may write to",
+            next_step="name another one with -o",
+        )
     if not force and _is_something_else(target):
         raise OutputError(
             "exists and is not a plan",
@@ -112,7 +129,6 @@ def write_plan(plan: Plan, path: str | os.PathLike[str], *, force: bool = False)
             expected="a new file or an older plan",
             next_step="name another file, or replace it with --force",
         )
-    write_text_atomically(target, dump_plan(plan))
 
 
 def relative_model_path(model: str | os.PathLike[str], plan_path: str | os.PathLike[str]) -> str:

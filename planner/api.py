@@ -1,0 +1,306 @@
+"""Planning from Python, and what the command line shares with it: devices, profiles and the cache by name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from planner.cluster.cpu import cpu_devices
+from planner.cluster.gpu import gpu_devices
+from planner.cluster.load import load_cluster
+from planner.cluster.sheets import load_sheets
+from planner.cluster.types import Cluster
+from planner.cost.profile import ProfileTable, read_profile, write_profile
+from planner.errors import ProfileError, UsageError
+from planner.graph.op_graph import Array
+from planner.model.options import LoadOptions
+from planner.pipeline import Outcome, Request, make_plan
+from planner.plan.schema import Plan
+from planner.profiling.recorded import RecordedRunner
+from planner.resources import data_path
+from planner.runtime.feeds import load_npz
+
+Note = Callable[[str], None]
+Progress = Callable[[str, int, int], None]
+
+CACHE_NAME: Final = "profile.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceChoice:
+    """Which devices to plan for, as a user says it.
+
+    Attributes:
+        gpus: ``4`` or ``0,2``.
+        cpus: ``2`` or ``2x1``.
+        cluster: a cluster description.
+        profile: a device kind of ``profiles/``, or a profile file; nothing is measured then.
+        link: kind of link between GPUs, in place of the usual one.
+        memory_bytes: most that a plan may use on any one device; None for all of it.
+    """
+
+    gpus: str | None = None
+    cpus: str | None = None
+    cluster: Path | None = None
+    profile: str | None = None
+    link: str | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hardware:
+    """Devices and what is known of their costs.
+
+    Attributes:
+        cluster: the devices.
+        profile: measured costs from a profile file; empty without one.
+        measure: whether what is missing should be measured here.
+        profile_names: name -> digest of the profile in use, for the plan's provenance.
+    """
+
+    cluster: Cluster
+    profile: ProfileTable = field(default_factory=ProfileTable)
+    measure: bool = True
+    profile_names: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_hardware(choice: DeviceChoice) -> Hardware:
+    """The devices that the user named.
+
+    Raises:
+        UsageError: unless exactly one of ``gpus``, ``cpus`` and ``cluster`` is given.
+        ClusterError: if a device is not there or not known.
+        ProfileError: if the profile cannot be read.
+    """
+    given = [name for name in ("gpus", "cpus", "cluster") if getattr(choice, name) is not None]
+    if len(given) != 1:
+        raise UsageError(
+            f"{' and '.join(f'--{name}' for name in given)} together" if given else "no devices",
+            expected="exactly one of --gpus, --cpus and --cluster",
+            next_step="for example --cpus 2, or --gpus 4",
+        )
+    if choice.link is not None and choice.gpus is None:
+        raise UsageError("it goes with --gpus only", where="--link", next_step="leave it out")
+    kind, table, names = _profile(choice)
+    cluster = _cluster(choice, kind, table)
+    if choice.memory_bytes is not None:
+        limit = choice.memory_bytes
+        devices = tuple(replace(d, memory_bytes=min(d.memory_bytes, limit)) for d in cluster.devices)
+        cluster = Cluster(devices, cluster.links)
+    # The kinds of a cluster description are data sheets: there may be nothing here to measure.
+    measure = choice.profile is None and choice.cluster is None
+    return Hardware(cluster, table, measure, names)
+
+
+def _profile(choice: DeviceChoice) -> tuple[str | None, ProfileTable, dict[str, str]]:
+    """(device kind, measured costs, name -> digest)."""
+    if choice.profile is None:
+        return None, ProfileTable(), {}
+    sheets = load_sheets()
+    if choice.profile in sheets:
+        if choice.cluster is not None:
+            raise UsageError(
+                f"'{choice.profile}' is a device kind, and the cluster names its own",
+                where="--profile",
+                expected="a profile file with --cluster",
+                next_step="leave --profile out",
+            )
+        text = (data_path("profiles") / f"{choice.profile}.yaml").read_bytes()
+        return choice.profile, ProfileTable(), {choice.profile: f"sha256:{hashlib.sha256(text).hexdigest()}"}
+    path = Path(choice.profile)
+    if not path.exists():
+        raise ProfileError(
+            f"'{choice.profile}' is neither a profile file nor a known device kind",
+            where="--profile",
+            expected=f"a file, or one of {', '.join(sorted(sheets))}",
+        )
+    table = read_profile(path)
+    return None, table, {path.name: table.digest()}
+
+
+def _cluster(choice: DeviceChoice, kind: str | None, table: ProfileTable) -> Cluster:
+    if choice.cluster is not None:
+        return load_cluster(choice.cluster)
+    if choice.cpus is not None:
+        cluster = cpu_devices(choice.cpus)
+        return cluster if choice.profile is None else _cpu_kinds(cluster, kind, table)
+    if choice.profile is not None and kind is None:
+        kind = _only_gpu_kind(table)
+    return gpu_devices(choice.gpus or "", kind, choice.link)
+
+
+def _cpu_kinds(cluster: Cluster, kind: str | None, table: ProfileTable) -> Cluster:
+    """CPU devices of the kind that the profile is about, so that the plan does not depend on this machine's name."""
+    if kind is not None and load_sheets()[kind].type != "cpu":
+        raise UsageError(f"'{kind}' is a GPU", where="--profile", next_step="use --gpus, or cpu-generic with --cpus")
+    known = dict.fromkeys(key.kind for key, _ in table.sorted_entries() if key.provider == "cpu")
+    devices = []
+    for device in cluster.devices:
+        suffix = f"-{len(device.cores)}c"
+        same = [name for name in known if name.endswith(suffix)]
+        if kind is not None:
+            device = replace(device, kind=f"{kind}{suffix}")
+        elif device.kind not in known and len(same) == 1:
+            device = replace(device, kind=same[0])
+        devices.append(device)
+    return Cluster(tuple(devices), cluster.links)
+
+
+def _only_gpu_kind(table: ProfileTable) -> str | None:
+    """The GPU kind that a profile is about, if there is just one with a data sheet: no hardware is needed then."""
+    kinds = dict.fromkeys(key.kind for key, _ in table.sorted_entries() if key.provider == "cuda")
+    named = [kind for kind in kinds if kind in load_sheets()]
+    return named[0] if len(named) == 1 else None
+
+
+def default_cache() -> Path:
+    """The per-user file of measured costs: ``$XDG_CACHE_HOME/fddps/profile.yaml``."""
+    base = os.environ.get("XDG_CACHE_HOME") or ""
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "fddps" / CACHE_NAME
+
+
+class ProfileStore:
+    """A profile file that grows while something is measured.
+
+    Args:
+        path: the file; its folder is made when something is kept.
+        note: told once if the file cannot be written, where that is no reason to stop.
+        strict: raise instead.
+    """
+
+    def __init__(self, path: Path, note: Note, *, strict: bool = False) -> None:
+        self.path = path
+        self._note = note
+        self._strict = strict
+        self._failed = False
+
+    def read(self) -> ProfileTable:
+        """What is there; nothing if there is no file.
+
+        Raises:
+            ProfileError: if the file is no profile.
+        """
+        if not self.path.exists():
+            return ProfileTable()
+        try:
+            return read_profile(self.path)
+        except ProfileError as problem:
+            next_step = "name another file" if self._strict else "delete it, or name another with --cache"
+            raise ProfileError(
+                problem.what, where=problem.where, expected=problem.expected, next_step=next_step
+            ) from None
+
+    def keep(self, table: ProfileTable) -> None:
+        """Add a table to the file; what another process has added meanwhile stays.
+
+        Raises:
+            ProfileError: if it cannot be written, and ``strict``.
+        """
+        if self._failed:
+            return
+        try:
+            if not self._strict:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_profile(self.read().merged(table), self.path)
+        except (OSError, ProfileError) as problem:
+            if self._strict:
+                raise
+            self._failed = True
+            self._note(f"measured costs are not kept: {problem}")
+
+
+def plan(
+    model: str | os.PathLike[str],
+    *,
+    gpus: str | int | None = None,
+    cpus: str | int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+    profile: str | os.PathLike[str] | None = None,
+    link: str | None = None,
+    planner: str = "auto",
+    effort: str = "normal",
+    seed: int = 0,
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    batch: int | None = None,
+    batch_axes: Mapping[str, int] | None = None,
+    inputs: str | os.PathLike[str] | Mapping[str, Array] | None = None,
+    allow_outside: bool = False,
+    memory_bytes: int | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    plan_dir: str | os.PathLike[str] = ".",
+) -> Plan:
+    """Plan a model; what ``fddps plan`` does, without writing a file.
+
+    Args:
+        model: the ONNX file.
+        gpus: as ``--gpus``: ``4`` or ``"0,2"``.
+        cpus: as ``--cpus``: ``2`` or ``"2x1"``.
+        cluster: a cluster description file.
+        profile: a device kind, or a profile file; then nothing is measured.
+        link: kind of link between GPUs.
+        planner: ``auto`` for the best of all.
+        effort: ``quick``, ``normal`` or ``thorough``.
+        seed: for planners that draw at random.
+        input_shapes: whole shapes of inputs by name.
+        batch: batch size.
+        batch_axes: dimension of an input that is the batch, where it is not 0; -1 for an input without one.
+        inputs: arrays by name, or an ``.npz`` file: shapes and values where random ones fail.
+        allow_outside: whether external data may lie outside the model's folder.
+        memory_bytes: most that the plan may use on one device.
+        cache: file of measured costs; by default the user's.
+        plan_dir: where the plan will lie: the model's path in it is relative to this folder.
+
+    Returns:
+        The plan. Write it with ``planner.plan.files.write_plan``, or run it with ``planner.launcher.PlannedSession``.
+
+    Raises:
+        FddpsError: with what is wrong and what to do.
+    """
+    choice = DeviceChoice(
+        gpus=None if gpus is None else str(gpus),
+        cpus=None if cpus is None else str(cpus),
+        cluster=None if cluster is None else Path(cluster),
+        profile=None if profile is None else os.fspath(profile),
+        link=link,
+        memory_bytes=memory_bytes,
+    )
+    load = LoadOptions(
+        input_shapes=input_shapes or {},
+        batch=batch,
+        batch_axes=batch_axes or {},
+        feeds=inputs if inputs is None or isinstance(inputs, Mapping) else load_npz(os.fspath(inputs)),
+        allow_outside=allow_outside,
+    )
+    request = Request(Path(model), Cluster((), ()), load=load, planner=planner, effort=effort, seed=seed)
+    request = replace(request, command=f"planner.plan('{Path(model).name}')", plan_dir=Path(plan_dir))
+    return run_request(request, find_hardware(choice), None if cache is None else Path(cache)).plan
+
+
+def run_request(request: Request, hardware: Hardware, cache: Path | None = None) -> Outcome:
+    """Plan, with a recorded run where sizes depend on data, and measured costs kept in a cache.
+
+    Args:
+        request: what to plan; its cluster and profile are replaced by the hardware's.
+        hardware: devices and their costs.
+        cache: file of measured costs; by default the user's; not looked at where nothing is to be measured.
+
+    Raises:
+        FddpsError: with what is wrong and what to do.
+    """
+    said: list[str] = []
+    store = ProfileStore(cache or default_cache(), said.append)
+    request = replace(
+        request,
+        cluster=hardware.cluster,
+        measure=hardware.measure,
+        profile=store.read() if hardware.measure else hardware.profile,
+        load=replace(request.load, recorded_run=RecordedRunner(said.append)),
+        profile_names=hardware.profile_names,
+        keep=store.keep if hardware.measure else request.keep,
+    )
+    outcome = make_plan(request)
+    return replace(outcome, notes=(*outcome.notes, *said))

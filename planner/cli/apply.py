@@ -1,0 +1,152 @@
+"""``fddps apply``: run a plan, check it, time it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from planner.cli.options import FILE, split_pairs, with_terminal
+from planner.cli.terminal import Terminal
+from planner.errors import OutputError, VerificationError
+
+if TYPE_CHECKING:
+    from planner.launcher.apply import ApplyOptions, ApplyResult
+
+_EPILOG = """\b
+Examples:
+  fddps apply plan.yaml --verify --repeat 20
+  fddps apply plan.yaml --inputs in.npz --outputs out.npz
+  fddps apply plan.yaml --on cpu --verify         # a GPU plan's numbers, without GPUs
+  fddps apply plan.yaml --map cuda:0=cuda:2
+"""
+
+
+@click.command("apply", epilog=_EPILOG, short_help="Run a plan: launch, compare outputs, time.")
+@click.argument("plan", type=FILE)
+@click.option("--verify", is_flag=True, help="Compare with the unsplit model on two inputs, and time it too.")
+@click.option("--verify-deep", is_flag=True, help="Compare every tensor that crosses segments as well.")
+@click.option("--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Measured steps.")
+@click.option("--inputs", type=FILE, help="Inputs by name (.npz), in place of random ones.")
+@click.option("--outputs", type=FILE, help="Write outputs by name (.npz).")
+@click.option("--on", "on", type=click.Choice(["cpu"]), help="Run every device on this machine's cores.")
+@click.option("--map", "device_map", multiple=True, metavar="DEVICE=DEVICE", help="Another device for one of the plan.")
+@click.option("--model", "model_path", type=FILE, help="The model, if it is not where the plan says.")
+@click.option("--allow-outside", is_flag=True, help="Let the model or its weights lie outside their folders.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
+@click.option("--int-high", multiple=True, metavar="[NAME=]N", help="Random integers are below N (default 100).")
+@with_terminal
+def command(terminal: Terminal, plan: Path, inputs: Path | None, outputs: Path | None, **given: Any) -> None:
+    """Run PLAN on its devices, after a step that shows that everything works; exit 1 if outputs are wrong."""
+    from planner.launcher.apply import run_plan
+    from planner.runtime.feeds import load_npz, save_npz
+
+    if outputs is not None and not outputs.absolute().parent.is_dir():
+        raise OutputError("there is no such folder", where=str(outputs), next_step="name a file in an existing one")
+    feeds = load_npz(inputs) if inputs is not None else None
+    options = _options(given)
+    result = run_plan(plan, options, feeds=feeds)
+    terminal.notes(result.warnings)
+    if outputs is not None:
+        save_npz(outputs, result.outputs)
+        terminal.note(f"outputs written to {outputs}")
+    timed = given["on"] is None
+    if terminal.json:
+        terminal.result(_data(result, timed))
+    else:
+        _show(terminal, result, timed)
+    if result.comparison is not None and not result.verified:
+        raise _failure(result)
+
+
+def _options(given: dict[str, Any]) -> ApplyOptions:
+    from planner.launcher.apply import ApplyOptions
+
+    timed = given["on"] is None
+    return ApplyOptions(
+        model_path=given["model_path"],
+        on_cpu=not timed,
+        device_map=split_pairs(given["device_map"], "--map", "a pair such as cuda:0=cuda:2") or None,
+        allow_outside=given["allow_outside"],
+        seed=given["seed"],
+        int_high=_int_high(given["int_high"]),
+        # Times on other hardware mean nothing: one step is enough.
+        warmup=3 if timed else 0,
+        repeat=given["repeat"] if timed else 1,
+        verify=given["verify"],
+        verify_deep=given["verify_deep"],
+    )
+
+
+def _int_high(values: tuple[str, ...]) -> dict[str, int] | int:
+    from planner.errors import UsageError
+    from planner.runtime.feeds import DEFAULT_INT_HIGH
+
+    named = {}
+    every = DEFAULT_INT_HIGH
+    for text in values:
+        name, _, number = text.rpartition("=")
+        if not (number.isascii() and number.isdigit() and 0 < int(number) < 2**62):
+            raise UsageError(f"'{text}' is wrong", where="--int-high", expected="N or NAME=N, N at least 1")
+        if name:
+            named[name] = int(number)
+        else:
+            every = int(number)
+    if named and every != DEFAULT_INT_HIGH:
+        raise UsageError("N and NAME=N together", where="--int-high", expected="one of the two forms")
+    return named or every
+
+
+def _data(result: ApplyResult, timed: bool) -> dict[str, Any]:
+    """What ``--json`` prints; no times are claimed for hardware that was not there."""
+    data = result.as_json()
+    if not timed:
+        data["step_s"] = data["one_device_step_s"] = None
+        for device in data["devices"]:
+            device["busy_s"] = None
+    return data
+
+
+def _show(terminal: Terminal, result: ApplyResult, timed: bool) -> None:
+    from rich.table import Table
+
+    from planner.units import format_size, format_time, to_ns
+
+    table = Table("", title="Steps", title_justify="left")
+    table.add_column("time", justify="right")
+    table.add_column("speed-up", justify="right")
+    one = result.one_device_step_s if timed else None
+    table.add_row("predicted", format_time(to_ns(result.predicted_step_s)), "")
+    if timed:
+        ratio = "" if one is None else f"{one / max(result.step_s, 1e-9):.2f}x"
+        table.add_row("measured", format_time(to_ns(result.step_s)), ratio)
+    if one is not None:
+        table.add_row("one device, unsplit model", format_time(to_ns(one)), "1.00x")
+    devices = Table("device", title="Devices", title_justify="left")
+    devices.add_column("busy", justify="right")
+    devices.add_column("peak memory", justify="right")
+    for device in result.devices:
+        busy = format_time(to_ns(device.busy_s)) if timed else "-"
+        devices.add_row(device.name, busy, format_size(device.peak_bytes))
+    terminal.show(table, devices)
+    if not timed:
+        terminal.note("run on CPU cores in place of the plan's devices: results count, times are not claimed")
+    if result.comparison is not None and result.verified:
+        terminal.say(
+            f"verified: {result.comparison.compared} tensors agree with the unsplit model; "
+            f"largest difference {result.max_abs_diff:.3g}, {result.max_rel_diff:.3g} of the largest magnitude"
+        )
+
+
+def _failure(result: ApplyResult) -> VerificationError:
+    comparison = result.comparison
+    worst = comparison.worst if comparison else ""
+    lines = comparison.failures if comparison else ()
+    first = next((line for line in lines if worst in line), lines[0] if lines else "")
+    more = f" (and {len(lines) - 1} more tensors)" if len(lines) > 1 else ""
+    return VerificationError(
+        f"outputs are not those of the unsplit model{more}: {first}",
+        where=f"tensor '{worst}'" if worst else "",
+        next_step="compare inner tensors with --verify-deep, and report it with the plan",
+    )

@@ -1,0 +1,73 @@
+"""The command group: finds commands, and turns errors into one line and an exit code.
+
+Commands are imported when they are called, and what is heavy inside them only when they run, so that ``--help`` and
+shell completion are quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from planner.cli.terminal import ARGUMENTS, one_line
+from planner.errors import FddpsError
+from planner.version import __version__
+
+# In the order in which a user meets them.
+COMMANDS: Final[Mapping[str, str]] = {
+    name: f"planner.cli.{name}" for name in ("plan", "validate", "show", "diff", "apply")
+}
+INTERRUPTED: Final = 130
+
+
+class _Commands(click.Group):
+    """Commands by name, loaded when needed; errors of fddps as one line on standard error."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name]).command
+        return command if isinstance(command, click.Command) else None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except FddpsError as problem:
+            click.echo(f"fddps: error: {one_line(str(problem))}", err=True)
+            ctx.exit(problem.exit_code)
+        except KeyboardInterrupt:
+            click.echo("fddps: interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="\b\nExamples:\n"
+    "  fddps plan model.onnx --cpus 2 -o plan.yaml\n"
+    "  fddps apply plan.yaml --verify\n"
+    "  fddps plan model.onnx --gpus 4 --profile v100-sxm2-16gb\n\n"
+    "\b\nShell completion (bash; zsh and fish likewise):\n"
+    '  eval "$(_FDDPS_COMPLETE=bash_source fddps)"',
+)
+@click.version_option(__version__, prog_name="fddps")
+def main() -> None:
+    """Plan where every operator of an ONNX model runs on several devices, and run the plan with ONNX Runtime.
+
+    Exit codes: 0 done; 1 a negative answer (plans differ, verification failed, nothing fits); 2 usage,
+    configuration or files.
+    """
+
+
+if __name__ == "__main__":
+    main(prog_name="fddps")

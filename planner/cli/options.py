@@ -1,0 +1,170 @@
+"""Options that several commands have, each defined once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from planner.cli.terminal import Terminal, set_up_logging
+from planner.errors import UsageError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+FILE = click.Path(path_type=Path)
+_SHAPE = "a shape such as name=1x3x224x224"
+
+
+class SizeType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on only
+    """``8GiB`` -> bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse, or fail as click does."""
+        from planner.units import parse_size
+
+        try:
+            return value if isinstance(value, int) else parse_size(value)
+        except ValueError as problem:
+            self.fail(str(problem), param, ctx)
+
+
+class PercentType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on only
+    """``2%`` -> 0.02."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse, or fail as click does."""
+        if isinstance(value, float):
+            return value
+        try:
+            found = float(value.removesuffix("%")) / 100
+        except ValueError:
+            found = -1.0
+        if not 0 <= found < 1e6:
+            self.fail(f"'{value}' is no percentage such as 2%", param, ctx)
+        return found
+
+
+def split_pairs(values: Iterable[str], option: str, expected: str) -> dict[str, str]:
+    """``name=value`` texts as a mapping; a name may hold ``=`` itself: the last one counts.
+
+    Raises:
+        UsageError: if one has no ``=``, or a name occurs twice.
+    """
+    pairs: dict[str, str] = {}
+    for text in values:
+        name, equals, value = text.rpartition("=")
+        if not equals or not name:
+            raise UsageError(f"'{text}' is wrong", where=option, expected=expected)
+        if name in pairs:
+            raise UsageError(f"'{name}' is given twice", where=option, expected="each name once")
+        pairs[name] = value
+    return pairs
+
+
+def parse_shapes(values: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """``name=1x3x224x224`` texts; ``name=`` is a scalar.
+
+    Raises:
+        UsageError: if a text is not of that form.
+    """
+    shapes = {}
+    for name, text in split_pairs(values, "--input-shape", _SHAPE).items():
+        sizes = text.lower().split("x") if text else []
+        if not all(size.isascii() and size.isdigit() and len(size) <= 12 for size in sizes):
+            raise UsageError(f"'{name}={text}' is wrong", where="--input-shape", expected=_SHAPE)
+        shapes[name] = tuple(map(int, sizes))
+    return shapes
+
+
+def parse_axes(values: Iterable[str]) -> dict[str, int]:
+    """``name=1`` texts; -1 says that an input has no batch.
+
+    Raises:
+        UsageError: if a text is not of that form.
+    """
+    expected = "a dimension such as name=1, or name=-1 for an input without a batch"
+    axes = {}
+    for name, text in split_pairs(values, "--batch-axis", expected).items():
+        if not (text == "-1" or (text.isascii() and text.isdigit() and len(text) < 4)):
+            raise UsageError(f"'{name}={text}' is wrong", where="--batch-axis", expected=expected)
+        axes[name] = int(text)
+    return axes
+
+
+def with_terminal(function: Function) -> Function:
+    """Adds ``--json``, ``-v`` and ``-q``; the command gets one :class:`Terminal`."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object alone on standard output.")
+    @click.option("-v", "--verbose", count=True, help="Say more; -vv: log of the libraries too.")
+    @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+    @functools.wraps(function)
+    def wrapped(*args: Any, as_json: bool, verbose: int, quiet: bool, **kwargs: Any) -> Any:
+        verbosity = -1 if quiet else verbose
+        set_up_logging(verbosity)
+        return function(*args, terminal=Terminal(verbosity, as_json), **kwargs)
+
+    return wrapped  # type: ignore[return-value]  # as all click decorators: the command's own signature is not called
+
+
+def _chain(function: Function, decorators: Iterable[Callable[[Function], Function]]) -> Function:
+    for decorator in reversed(list(decorators)):
+        function = decorator(function)
+    return function
+
+
+def device_options(function: Function) -> Function:
+    """Which devices: ``--gpus``, ``--cpus``, ``--cluster`` and what goes with them."""
+    return _chain(
+        function,
+        [
+            click.option("--gpus", metavar="N|I,J", help="The first N GPUs, or those with these indices."),
+            click.option("--cpus", metavar="N|NxC", help="N equal groups of all cores, or N devices of C cores."),
+            click.option("--cluster", type=FILE, help="A cluster description (YAML)."),
+        ],
+    )
+
+
+def model_options(function: Function) -> Function:
+    """How to load a model: shapes, batch, inputs."""
+    return _chain(
+        function,
+        [
+            click.option("--input-shape", "input_shapes", multiple=True, metavar="NAME=SHAPE", help=_SHAPE),
+            click.option("--batch", type=click.IntRange(min=1), help="Batch size: first dimension of the inputs."),
+            click.option(
+                "--batch-axis",
+                "batch_axes",
+                multiple=True,
+                metavar="NAME=AXIS",
+                help="Batch dimension of an input, where it is not the first; -1: it has none.",
+            ),
+            click.option("--inputs", type=FILE, help="Shapes and values of inputs (.npz), where random ones fail."),
+            click.option("--allow-outside", is_flag=True, help="Let weights lie outside the model's folder."),
+        ],
+    )
+
+
+def load_options(**given: Any) -> Any:
+    """``model.options.LoadOptions`` from the values of :func:`model_options`.
+
+    Raises:
+        UsageError: if a shape or an axis is wrong.
+        InputError: if the file of inputs cannot be read.
+    """
+    from planner.model.options import LoadOptions
+    from planner.runtime.feeds import load_npz
+
+    return LoadOptions(
+        input_shapes=parse_shapes(given["input_shapes"]),
+        batch=given["batch"],
+        batch_axes=parse_axes(given["batch_axes"]),
+        feeds=load_npz(given["inputs"]) if given["inputs"] is not None else None,
+        allow_outside=given["allow_outside"],
+    )

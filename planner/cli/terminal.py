@@ -1,0 +1,92 @@
+"""What goes where: results to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+# Key of click's ``Context.meta`` under which the words of the command line are.
+ARGUMENTS: Final = "fddps.arguments"
+# Where the output is no terminal, tables may be this wide.
+_PLAIN_WIDTH: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """How much to say, and where.
+
+    Attributes:
+        verbosity: -1 quiet, 0 normal, 1 and more: details.
+        json: standard output is for one JSON object alone.
+    """
+
+    verbosity: int = 0
+    json: bool = False
+
+    def note(self, text: str) -> None:
+        """One line on standard error, unless quiet."""
+        if self.verbosity >= 0:
+            click.echo(f"note: {one_line(text)}", err=True)
+
+    def notes(self, texts: Iterable[str]) -> None:
+        """Several notes; the same one is said once."""
+        for text in dict.fromkeys(texts):
+            self.note(text)
+
+    def detail(self, text: str) -> None:
+        """One line on standard error, if details are wanted."""
+        if self.verbosity > 0:
+            click.echo(one_line(text), err=True)
+
+    def say(self, text: str) -> None:
+        """Results for people: on standard output, on standard error if that is for JSON; nothing if quiet."""
+        if self.verbosity >= 0:
+            click.echo(text, err=self.json)
+
+    def show(self, *renderables: Any) -> None:
+        """As :meth:`say`, for tables and charts."""
+        if self.verbosity < 0:
+            return
+        from rich.console import Console
+
+        stream = sys.stderr if self.json else sys.stdout
+        width = None if stream.isatty() else _PLAIN_WIDTH
+        console = Console(stderr=self.json, highlight=False, width=width)
+        for renderable in renderables:
+            console.print(renderable)
+
+    def result(self, data: dict[str, Any]) -> None:
+        """The one JSON object, alone on standard output."""
+        click.echo(json.dumps(data, ensure_ascii=False))
+
+    @contextlib.contextmanager
+    def progress(self) -> Iterator[Callable[[str, int, int], None]]:
+        """A progress bar on standard error, if that is a terminal; lines of details if they are wanted instead."""
+        if self.verbosity < 0 or not sys.stderr.isatty():
+            yield lambda text, done, total: self.detail(f"{done}/{total} {text}")
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("", total=None)
+            yield lambda text, done, total: bar.update(task, description=one_line(text), completed=done, total=total)
+
+
+def set_up_logging(verbosity: int) -> None:
+    """Log records of libraries: only errors by default, everything with -vv."""
+    level = logging.DEBUG if verbosity > 1 else logging.WARNING if verbosity > 0 else logging.ERROR
+    logging.basicConfig(level=level, format="%(name)s: %(message)s", stream=sys.stderr)
+
+
+def one_line(text: str) -> str:
+    """One line that a terminal will not act on, whatever names of strangers are in it."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
