@@ -17,8 +17,9 @@ from planner.cluster.types import Cluster
 from planner.cost.profile import ProfileTable, read_profile, write_profile
 from planner.errors import ProfileError, UsageError
 from planner.graph.op_graph import Array
+from planner.model.load import load_model
 from planner.model.options import LoadOptions
-from planner.pipeline import Outcome, Request, make_plan
+from planner.pipeline import Outcome, Request, make_plan, profile_model
 from planner.plan.schema import Plan
 from planner.profiling.recorded import RecordedRunner
 from planner.resources import data_path
@@ -304,3 +305,25 @@ def run_request(request: Request, hardware: Hardware, cache: Path | None = None)
     )
     outcome = make_plan(request)
     return replace(outcome, notes=(*outcome.notes, *said))
+
+
+def measure_request(request: Request, store: ProfileStore) -> tuple[ProfileTable, tuple[str, ...]]:
+    """Measure what a profile file lacks for a model on a cluster, and keep it there.
+
+    Args:
+        request: model, cluster and how to load the model.
+        store: the profile file.
+
+    Returns:
+        The file's table, and notes, one line each.
+
+    Raises:
+        FddpsError: with what is wrong and what to do.
+    """
+    said: list[str] = []
+    load = replace(request.load, recorded_run=RecordedRunner(said.append))
+    request = replace(request, load=load, profile=store.read(), measure=True, keep=store.keep)
+    model = load_model(request.model, load)
+    table, notes = profile_model(request, model)
+    store.keep(table)
+    return table, (*model.notes, *said, *notes)

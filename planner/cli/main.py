@@ -18,7 +18,8 @@ from planner.version import __version__
 
 # In the order in which a user meets them.
 COMMANDS: Final[Mapping[str, str]] = {
-    name: f"planner.cli.{name}" for name in ("plan", "validate", "show", "diff", "apply")
+    name: f"planner.cli.{name}"
+    for name in ("devices", "profile", "plan", "validate", "show", "diff", "apply", "export")
 }
 INTERRUPTED: Final = 130
 

@@ -15,6 +15,7 @@ from planner.graph.op_graph import TensorInfo
 from planner.launcher.executor import Executor, SegmentTiming, StepResult
 from planner.partition.segments import partition_plan
 from planner.partition.types import PartitionedModel
+from planner.plan.check import require_runnable
 from planner.plan.files import plan_model_path, read_plan
 from planner.plan.schema import Plan
 from planner.runtime.devices import LocalDevice, LocalDevices, find_devices
@@ -63,6 +64,7 @@ class PlannedSession:
         allow_outside: bool = False,
     ) -> None:
         loaded = plan if isinstance(plan, Plan) else read_plan(plan)
+        require_runnable(loaded, "plan" if isinstance(plan, Plan) else str(plan))
         folder = Path() if isinstance(plan, Plan) else Path(plan).parent
         if model_path is None and not isinstance(plan, Plan):
             model_path = plan_model_path(loaded, plan, allow_outside=allow_outside)

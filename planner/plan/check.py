@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
+from planner.errors import PlanError
 from planner.plan.schema import DeviceSpec, Plan
 
 
@@ -24,6 +25,24 @@ def violations(plan: Plan) -> list[str]:
         *_names(plan),
         *_deadlock(plan),
     ]
+
+
+def require_runnable(plan: Plan, where: str) -> None:
+    """Refuse a plan that cannot be run whatever its model is: a device or a segment is wrong, or it deadlocks.
+
+    What only predictions need (links between all devices, say) is not asked for: anyone may write a plan.
+
+    Args:
+        plan: the plan.
+        where: its file, for the message.
+
+    Raises:
+        PlanError: with the first of them.
+    """
+    found = [*_cluster(plan), *_queues(plan), *_deadlock(plan)]
+    if found:
+        more = f" (and {len(found) - 1} more, see `fddps validate`)" if len(found) > 1 else ""
+        raise PlanError(found[0] + more, where=where, next_step="correct the file, or plan again")
 
 
 def find_cycle(plan: Plan) -> tuple[str, ...]:

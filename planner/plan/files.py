@@ -117,7 +117,7 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> None:
     target = Path(path)
     if target.is_dir() or not os.access(target.parent, os.W_OK | os.X_OK):
         raise OutputError(
-            "is a folder" if target.is_dir() else "cannot be written: no such folder, or not yours to write to",
+            f"cannot be written: {'it is a folder' if target.is_dir() else 'no such folder, or not yours to write to'}",
             where=str(target),
             expected="a file in an existing folder that you may write to",
             next_step="name another one with -o",

@@ -1,0 +1,77 @@
+"""``fddps devices``: what there is to plan for on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from planner.cli.options import with_terminal
+from planner.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from planner.cluster.gpu import Discovery
+    from planner.cluster.types import Cluster
+
+_EPILOG = """\b
+Examples:
+  fddps devices
+  fddps devices --cpus 2      # the core groups that --cpus 2 makes
+"""
+
+
+@click.command("devices", epilog=_EPILOG, short_help="List GPUs and CPU core groups, memory, links.")
+@click.option("--cpus", default="1", show_default=True, metavar="N|NxC", help="How to group the cores.")
+@with_terminal
+def command(terminal: Terminal, cpus: str) -> None:
+    """List the GPUs and the CPU core groups of this machine, their memory and the links between them."""
+    from planner.cluster.cpu import cpu_devices
+    from planner.cluster.gpu import discover
+
+    found = discover()
+    cluster = cpu_devices(cpus)
+    if terminal.json:
+        terminal.result(_data(found, cluster))
+        return
+    _show(terminal, found, cluster)
+    if not found.gpus:
+        terminal.note(f"no GPUs: {found.reason or 'NVML reports none'}; plan for some with --profile v100-sxm2-16gb")
+
+
+def _data(found: Discovery, cluster: Cluster) -> dict[str, Any]:
+    gpus = [
+        {
+            "name": f"cuda:{gpu.index}",
+            "kind": gpu.name,
+            "type": "cuda",
+            "memory_bytes": gpu.memory_bytes,
+            "uuid": gpu.uuid,
+        }
+        for gpu in found.gpus
+    ]
+    cpus = [
+        {"name": d.name, "kind": d.kind, "type": "cpu", "memory_bytes": d.memory_bytes, "cores": list(d.cores)}
+        for d in cluster.devices
+    ]
+    links = [{"src": f"cuda:{i}", "dst": f"cuda:{j}", "kind": kind} for (i, j), kind in found.link_kinds.items()]
+    links += [{"src": link.src, "dst": link.dst, "kind": link.kind} for link in cluster.links]
+    return {"devices": [*gpus, *cpus], "links": links, "driver": found.driver}
+
+
+def _show(terminal: Terminal, found: Discovery, cluster: Cluster) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from planner.units import format_size
+
+    data = _data(found, cluster)
+    table = Table("device", "kind", title="Devices", title_justify="left")
+    table.add_column("memory", justify="right")
+    table.add_column("cores, UUID")
+    for device in data["devices"]:
+        place = device.get("uuid") or ", ".join(map(str, device.get("cores", ())))
+        table.add_row(device["name"], Text(device["kind"]), format_size(device["memory_bytes"]), Text(place))
+    links = Table("from", "to", "link", title="Links", title_justify="left")
+    for link in data["links"]:
+        links.add_row(link["src"], link["dst"], Text(link["kind"]))
+    terminal.show(table, *([links] if data["links"] else []))

@@ -1,0 +1,50 @@
+"""``fddps profile``: measure operators and links for a model, into a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from planner.cli.options import FILE, device_options, load_options, model_options, with_terminal
+from planner.cli.terminal import Terminal
+from planner.errors import UsageError
+
+_EPILOG = """\b
+Examples:
+  fddps profile model.onnx --cpus 2 -o p.yaml
+  fddps profile model.onnx --gpus 2 --batch 8 -o p.yaml    # adds to p.yaml
+"""
+
+
+@click.command("profile", epilog=_EPILOG, short_help="Measure operator and link costs for a model.")
+@click.argument("model", type=FILE)
+@device_options
+@click.option("-o", "--output", type=FILE, help="The profile file, added to; by default the user's own cache.")
+@model_options
+@with_terminal
+def command(terminal: Terminal, model: Path, output: Path | None, **given: Any) -> None:
+    """Measure what planning MODEL needs on these devices; what the file has already is not measured again.
+
+    What was measured before Ctrl-C is kept: run the same command again to go on.
+    """
+    from planner.api import DeviceChoice, ProfileStore, default_cache, find_hardware, measure_request
+    from planner.pipeline import Request
+
+    if given["cluster"] is not None:
+        raise UsageError("a description cannot be measured", where="--cluster", expected="--cpus or --gpus")
+    hardware = find_hardware(DeviceChoice(gpus=given["gpus"], cpus=given["cpus"]))
+    store = ProfileStore(output or default_cache(), terminal.note, strict=output is not None)
+    before = store.read()
+    store.keep(before)
+    with terminal.progress() as progress:
+        request = Request(model, hardware.cluster, load=load_options(**given), progress=progress)
+        table, notes = measure_request(request, store)
+    terminal.notes(notes)
+    new = len(table.entries) - len(before.entries)
+    if terminal.json:
+        data = {"output": str(store.path), "entries": len(table.entries), "new": new, "notes": list(notes)}
+        terminal.result(data)
+    else:
+        terminal.say(f"{new} new costs, {len(table.entries)} in all: {store.path}")
