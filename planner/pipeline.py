@@ -12,13 +12,15 @@ from planner.cluster.sheets import load_sheets
 from planner.cluster.types import Cluster
 from planner.cost.estimate import CostTable
 from planner.cost.profile import ProfileTable, link_key
-from planner.errors import InfeasibleError, UsageError
+from planner.errors import InfeasibleError, InputError, UsageError
+from planner.graph.op_graph import Array
 from planner.model.load import load_model
 from planner.model.options import LoadOptions
 from planner.model.simplify import SIMPLIFICATION_VERSION
 from planner.model.types import LoadedModel
 from planner.plan.schema import Candidate, CostProvenance, LowerBounds, ModelRef, Plan
 from planner.profiling.measure import jobs_for, measure
+from planner.runtime.values import dtype_of
 from planner.schedule.build import Header, build_plan, with_candidates
 from planner.schedule.drafts import (
     Draft,
@@ -33,6 +35,7 @@ from planner.schedule.drafts import (
 from planner.schedule.fd_dps import fd_dps_draft, whole_graph_ways
 from planner.schedule.workload import Workloads
 from planner.split.propagate import AxisCache
+from planner.units import format_size
 from planner.version import __version__
 
 PLANNERS: Final[Mapping[str, Callable[[Setting], Draft]]] = {
@@ -121,7 +124,12 @@ def make_plan(request: Request) -> Outcome:
 
 
 def profile_model(request: Request, model: LoadedModel) -> tuple[ProfileTable, tuple[str, ...]]:
-    """Measure what the profile lacks for a model, if measuring is asked for."""
+    """Measure what the profile lacks for a model, if measuring is asked for.
+
+    Raises:
+        InputError: if the request's feeds are not the model's inputs.
+    """
+    check_feeds(model, request.load.feeds or {})
     if not request.measure:
         return request.profile, ()
     setting = _setting(request, model, request.profile)
@@ -138,6 +146,26 @@ def profile_model(request: Request, model: LoadedModel) -> tuple[ProfileTable, t
         progress=request.progress,
         keep=request.keep,
     )
+
+
+def check_feeds(model: LoadedModel, feeds: Mapping[str, Array]) -> None:
+    """Whether arrays are inputs of the model, of the right types; shapes are checked when it is loaded.
+
+    Raises:
+        InputError: if not; names the input.
+    """
+    known = (*model.original_inputs, *model.overridable)
+    for name, array in feeds.items():
+        if name not in known:
+            raise InputError(f"the model has no input '{name}'", expected=f"one of {', '.join(known) or 'none'}")
+        wanted = model.graph.tensors[name].dtype if name in model.graph.inputs else dtype_of(array)
+        if dtype_of(array) != wanted:
+            raise InputError(
+                f"element type {dtype_of(array)}",
+                where=f"input '{name}'",
+                expected=wanted,
+                next_step=f"convert it, e.g. array.astype('{wanted}')",
+            )
 
 
 def _setting(request: Request, model: LoadedModel, table: ProfileTable) -> Setting:
@@ -196,21 +224,19 @@ def _choose(
 ) -> tuple[Plan, tuple[str, ...]]:
     header = _header(request, setting, notes)
     plans: list[Plan] = []
+    too_large: list[Plan] = []
     for draft in drafts:
         plan, _ = build_plan(draft, setting.model, header)
         problem = memory_problem(plan)
         if problem:
             candidates.append(Candidate(planner=draft.planner, infeasible=problem))
+            too_large.append(plan)
         else:
             candidates.append(Candidate(planner=draft.planner, step_ns=plan.predictions.step_ns))
             plans.append(plan)
     wanted = [plan for plan in plans if request.planner in ("auto", plan.planner)]
     if not wanted:
-        reasons = "; ".join(f"{c.planner}: {c.infeasible}" for c in candidates if c.infeasible)
-        raise InfeasibleError(
-            f"no plan fits the devices: {reasons}",
-            next_step="use more devices, devices with more memory, or a smaller --batch",
-        )
+        raise _nothing_fits(request.planner, candidates, too_large)
     best = wanted[0]
     for plan in wanted[1:]:
         margin = 0 if plan.planner in SIMPLE else MARGIN_PERMILLE
@@ -256,10 +282,30 @@ def _relative(model: Path, folder: Path) -> str:
 def memory_problem(plan: Plan) -> str:
     """Why a plan does not fit its devices' memory; empty if it does."""
     limits = {device.name: device.memory_bytes for device in plan.cluster.devices}
-    from planner.units import format_size
-
     over = [p for p in plan.predictions.devices if p.peak_bytes > limits[p.device]]
     return ", ".join(f"{p.device} needs {format_size(p.peak_bytes)} of {format_size(limits[p.device])}" for p in over)
+
+
+def _nothing_fits(planner: str, candidates: list[Candidate], too_large: list[Plan]) -> InfeasibleError:
+    """What the devices lack, and what would be enough: the plan with the least need of any one device, and one device."""
+    wanted = [plan for plan in too_large if planner in ("auto", plan.planner)]
+    if not wanted:
+        reasons = "; ".join(f"{c.planner}: {c.infeasible}" for c in candidates if planner in ("auto", c.planner))
+        return InfeasibleError(f"no plan fits the devices: {reasons}", next_step="choose other devices or planners")
+    needs = {plan.planner: max(p.peak_bytes for p in plan.predictions.devices) for plan in wanted}
+    best = min(wanted, key=lambda plan: needs[plan.planner])
+    sizes = {name: sheet.memory_bytes for name, sheet in load_sheets().items() if sheet.type == "cuda"}
+    kinds = [name for name in sizes if sizes[name] >= needs[best.planner]]
+    enough = f"devices with at least {format_size(needs[best.planner])} each for this plan"
+    if "one-device" in needs and best.planner != "one-device":
+        enough += f", or one with {format_size(needs['one-device'])} for the whole model"
+    if kinds and any(device.type == "cuda" for device in best.cluster.devices):
+        enough += f" (large enough: {', '.join(sorted(kinds, key=lambda name: (sizes[name], name))[:4])})"
+    return InfeasibleError(
+        f"no plan fits the devices' memory: the least, {best.planner}, does not: {memory_problem(best)}",
+        expected=enough,
+        next_step="use such devices, more devices, or a smaller --batch",
+    )
 
 
 def _bounds(setting: Setting, draft: Draft, plan: Plan) -> LowerBounds:

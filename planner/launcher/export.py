@@ -83,9 +83,10 @@ def export_plan(
 
 
 def _check_folder(folder: Path, force: bool) -> None:
-    if not folder.exists() or (folder.is_dir() and next(folder.iterdir(), None) is None):
+    # os.path, not Path: a name that is too long is reported when it is written to.
+    if not os.path.exists(folder) or (os.path.isdir(folder) and not os.listdir(folder)):
         return
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise OutputError("is a file", where=str(folder), expected="a new folder")
     if not force:
         raise OutputError(

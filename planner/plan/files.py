@@ -115,9 +115,10 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> None:
         OutputError: if there is no such folder, or the file is there and is not a plan, and not ``force``.
     """
     target = Path(path)
-    if target.is_dir() or not os.access(target.parent, os.W_OK | os.X_OK):
+    is_folder = os.path.isdir(target)
+    if is_folder or not os.access(target.parent, os.W_OK | os.X_OK):
         raise OutputError(
-            f"cannot be written: {'it is a folder' if target.is_dir() else 'no such folder, or not yours to write to'}",
+            f"cannot be written: {'it is a folder' if is_folder else 'no such folder, or not yours to write to'}",
             where=str(target),
             expected="a file in an existing folder that you may write to",
             next_step="name another one with -o",
