@@ -245,7 +245,7 @@ def _choose(
     one = next((plan.predictions.step_ns for plan in plans if plan.planner == "one-device"), None)
     order = {name: position for position, name in enumerate(PLANNERS)}
     candidates.sort(key=lambda c: order[c.planner])
-    bounds = _bounds(setting, next(d for d in drafts if d.planner == best.planner), best)
+    bounds = _bounds(setting, next(d for d in drafts if d.planner == best.planner), best, candidates)
     return with_candidates(best, _why(best, candidates), candidates, one, bounds), _plan_notes(best)
 
 
@@ -287,7 +287,7 @@ def memory_problem(plan: Plan) -> str:
 
 
 def _nothing_fits(planner: str, candidates: list[Candidate], too_large: list[Plan]) -> InfeasibleError:
-    """What the devices lack, and what would be enough: the plan with the least need of any one device, and one device."""
+    """What the devices lack, and what would be enough: for the plan with the least need, and for one device."""
     wanted = [plan for plan in too_large if planner in ("auto", plan.planner)]
     if not wanted:
         reasons = "; ".join(f"{c.planner}: {c.infeasible}" for c in candidates if planner in ("auto", c.planner))
@@ -308,13 +308,17 @@ def _nothing_fits(planner: str, candidates: list[Candidate], too_large: list[Pla
     )
 
 
-def _bounds(setting: Setting, draft: Draft, plan: Plan) -> LowerBounds:
+def _bounds(setting: Setting, draft: Draft, plan: Plan, candidates: list[Candidate]) -> LowerBounds:
     from planner.schedule.bounds import lower_bound_ns
 
-    step = plan.predictions.step_ns
-    split = min(lower_bound_ns(draft.workload.tasks), step)
-    least = setting.workloads.least
-    return LowerBounds(split_ns=split, any_ns=min(split, step) if not least else min(split, step))
+    split = min(lower_bound_ns(draft.workload.tasks), plan.predictions.step_ns)
+    # Splitting may cost less than the plan's own tasks do: the least that any split seen costs, and never more than
+    # what a candidate was predicted to take.
+    least = setting.workloads.least.values()
+    work = -(-sum(cost.all_ns for cost in least) // len(setting.cluster.devices))
+    longest = max((cost.one_ns for cost in least), default=0)
+    steps = [candidate.step_ns for candidate in candidates if candidate.step_ns is not None]
+    return LowerBounds(split_ns=split, any_ns=min(split, max(work, longest), *steps))
 
 
 def _why(best: Plan, candidates: list[Candidate]) -> str:
