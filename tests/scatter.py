@@ -72,7 +72,7 @@ def scattered_plan(
     count = workload.tasks.num_tasks
     device = np.array([draw.randrange(num_devices) for _ in range(count)], dtype=np.int32)
     order = np.arange(count, dtype=np.int64)
-    cut = cut_schedule(workload, cluster, Schedule(device, order, order), 1000, rounds=draw.randint(0, 2))
+    cut = cut_schedule(workload, cluster, Schedule(device, order, order), 1000, attempts=draw.choice([0, 50, 500]))
     header = Header(
         "test",
         "0",

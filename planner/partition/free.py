@@ -43,15 +43,22 @@ def task_ops(graph: OpGraph) -> tuple[Op, ...]:
     return tuple(op for op in graph.ops if op.name not in free)
 
 
-def with_free_ops(graph: OpGraph, ops: Iterable[Op], free: frozenset[str]) -> tuple[Op, ...]:
-    """The operators and all free ones that they need, free ones first, in the graph's order."""
-    chosen = tuple(ops)
-    producers = {name: op for op in graph.ops if op.name in free for name in op.writes}
-    needed: set[str] = set()
-    stack = [name for op in chosen for name in op.reads]
-    while stack:
-        op_or_none = producers.get(stack.pop())
-        if op_or_none is not None and op_or_none.name not in needed:
-            needed.add(op_or_none.name)
-            stack.extend(op_or_none.reads)
-    return (*(op for op in graph.ops if op.name in needed), *chosen)
+class FreeIndex:
+    """Free operators of a graph by what they make, for adding the needed ones to a segment."""
+
+    def __init__(self, graph: OpGraph) -> None:
+        self.free = free_ops(graph)
+        self._position = {op.name: number for number, op in enumerate(graph.ops)}
+        self._maker = {name: op for op in graph.ops if op.name in self.free for name in op.writes}
+
+    def with_needed(self, ops: Iterable[Op]) -> tuple[Op, ...]:
+        """The operators and all free ones that they need, free ones first, in the graph's order."""
+        chosen = tuple(ops)
+        needed: dict[str, Op] = {}
+        stack = [name for op in chosen for name in op.reads]
+        while stack:
+            maker = self._maker.get(stack.pop())
+            if maker is not None and maker.name not in needed:
+                needed[maker.name] = maker
+                stack.extend(maker.reads)
+        return (*sorted(needed.values(), key=lambda op: self._position[op.name]), *chosen)

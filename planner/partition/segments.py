@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.errors import PlanError
+from planner.errors import ModelError, PlanError
 from planner.graph.op_graph import Op, OpGraph, TensorInfo
 from planner.model.load import load_model
 from planner.model.observe import stand_in
@@ -14,7 +14,7 @@ from planner.model.options import LoadOptions
 from planner.model.serialize import build_model
 from planner.model.types import LoadedModel, Weight
 from planner.partition.coverage import coverage_violations
-from planner.partition.free import free_ops, with_free_ops
+from planner.partition.free import FreeIndex
 from planner.partition.split_graph import SplitGraph, build_split_graph
 from planner.partition.types import PartitionedModel, SegmentModel
 from planner.plan.schema import Plan
@@ -40,6 +40,7 @@ def load_plan_model(plan: Plan, model_path: Path, *, allow_outside: bool = False
 
     Raises:
         ModelError: as ``load_model`` does.
+        PlanError: if the model does not take the plan's inputs.
     """
     options = LoadOptions(
         batch=plan.model.batch,
@@ -48,7 +49,17 @@ def load_plan_model(plan: Plan, model_path: Path, *, allow_outside: bool = False
         feeds={name: stand_in(TensorInfo(name, spec.dtype, spec.shape)) for name, spec in plan.inputs.items()},
         allow_outside=allow_outside,
     )
-    return load_model(model_path, options)
+    try:
+        return load_model(model_path, options)
+    except ModelError as problem:
+        if problem.where:
+            raise
+        # About an input, not the file: the plan's shapes were right when it was made.
+        raise PlanError(
+            f"the model has changed since the plan was made: {problem.what}",
+            where=str(model_path),
+            next_step="make the plan again with `fddps plan`",
+        ) from None
 
 
 def plan_splits(plan: Plan) -> tuple[SplitSpec, ...]:
@@ -96,7 +107,7 @@ def partition(model: LoadedModel, split: SplitGraph, specs: Sequence[SegmentSpec
         PlanError: if a value that cannot leave its segment is read elsewhere, or the segments wait for each other.
     """
     graph = split.graph
-    free = free_ops(graph)
+    free = FreeIndex(graph)
     ops = {op.name: op for op in graph.ops}
     home = {name: spec.id for spec in specs for task in spec.tasks for name in ops[task].writes}
     leaving = _leaving(graph, specs, ops, home, free)
@@ -115,12 +126,12 @@ def partition(model: LoadedModel, split: SplitGraph, specs: Sequence[SegmentSpec
 
 
 def _leaving(
-    graph: OpGraph, specs: Sequence[SegmentSpec], ops: Mapping[str, Op], home: Mapping[str, str], free: frozenset[str]
+    graph: OpGraph, specs: Sequence[SegmentSpec], ops: Mapping[str, Op], home: Mapping[str, str], free: FreeIndex
 ) -> dict[str, tuple[str, ...]]:
     """Segment id -> values that others read or the caller gets, in the order they are made."""
     wanted = set(graph.outputs)
     for spec in specs:
-        for op in with_free_ops(graph, (ops[task] for task in spec.tasks), free):
+        for op in free.with_needed(ops[task] for task in spec.tasks):
             wanted.update(name for name in op.reads if home.get(name, spec.id) != spec.id)
     return {
         spec.id: tuple(name for task in spec.tasks for name in ops[task].writes if name in wanted) for spec in specs
@@ -132,11 +143,11 @@ def _segment(
     split: SplitGraph,
     spec: SegmentSpec,
     tasks: Sequence[Op],
-    free: frozenset[str],
+    free: FreeIndex,
     leaving: Mapping[str, tuple[str, ...]],
 ) -> SegmentModel:
     graph = split.graph
-    ops = with_free_ops(graph, tasks, free)
+    ops = free.with_needed(tasks)
     made = {name for op in ops for name in op.writes}
     reads = tuple(dict.fromkeys(name for op in ops for name in op.reads))
     inputs = tuple(name for name in reads if name not in made and name not in split.weights)

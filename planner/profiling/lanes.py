@@ -21,7 +21,7 @@ import onnxruntime as ort
 from planner.graph.op_graph import Array, Op
 from planner.model.serialize import build_model
 from planner.model.types import LoadedModel
-from planner.partition.free import free_ops, with_free_ops
+from planner.partition.free import FreeIndex
 from planner.partition.split_graph import SplitGraph
 from planner.partition.types import SegmentModel
 from planner.profiling.kernels import kernel_times
@@ -63,7 +63,7 @@ class _ProfiledSession(SegmentSession):
 def lane_model(model: LoadedModel, split: SplitGraph, ops: Sequence[Op], name: str) -> SegmentModel:
     """Some tasks of a split graph as one model; what they do not make themselves is an input."""
     graph = split.graph
-    every = with_free_ops(graph, ops, free_ops(graph))
+    every = FreeIndex(graph).with_needed(ops)
     made = {value for op in every for value in op.writes}
     reads = tuple(dict.fromkeys(value for op in every for value in op.reads))
     inside = {op.name for op in every}

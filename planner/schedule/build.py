@@ -171,9 +171,9 @@ def _queues(draft: Draft, cluster: Cluster, ids: Sequence[str]) -> tuple[DeviceQ
 
 def segment_ops(draft: Draft, number: int) -> list[Op]:
     """Operators of a segment in an order that can run: that of the split graph."""
-    groups = draft.workload.groups
-    chosen = {op.name for task in draft.cut.segments[number].tasks for op in groups.members[task]}
-    return [op for op in draft.workload.split.graph.ops if op.name in chosen]
+    workload = draft.workload
+    chosen = [op for task in draft.cut.segments[number].tasks for op in workload.groups.members[task]]
+    return sorted(chosen, key=lambda op: workload.position[op.name])
 
 
 def _predicted(plan: Plan, draft: Draft, ids: Sequence[str]) -> tuple[Plan, SimulationResult]:
@@ -214,10 +214,11 @@ def _segment_memory(draft: Draft, number: int) -> SegmentMemory:
     for task in tasks:
         weights.update(workload.weights[task])
     inside = {op.name for op in ops}
-    leaving = set(graph.outputs) & own
-    for name in own & set(workload.tensors):
-        if any(reader.name not in inside for reader in workload.readers.get(name, ())):
-            leaving.add(name)
+    leaving = {
+        name
+        for name in own
+        if name in workload.outputs or any(reader.name not in inside for reader in workload.readers.get(name, ()))
+    }
     writes = {name: graph.tensors[name].nbytes for op in ops for name in op.writes if name in leaving}
     return SegmentMemory(weights, reads, writes, _inner_peak(draft, ops, leaving))
 

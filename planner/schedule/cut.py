@@ -3,20 +3,23 @@
 A segment starts when all its inputs are there and hands its outputs over when it ends, so a long segment delays
 what others wait for, and a short one pays its dispatch cost for little work. The first cut follows the schedule: it
 ends a segment where a value should leave, and starts one where a value from another device comes in. Then neighbours
-on a device are joined as long as the simulated step does not get longer. The launcher's semantics decide, not the schedule's.
+on a device are joined as long as the simulated step does not get longer. The launcher's semantics decide, not the
+schedule's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.cluster.types import Cluster
 from planner.graph.task_graph import Schedule
 from planner.schedule.workload import Workload
 from planner.simulate.core import ArrayResult, simulate_arrays
+
+I64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class Cut:
 
     Attributes:
         segments: all segments, device by device.
-        transfers: sorted by (source, destination, tensor).
+        transfers: in the order of their makers; where several wait for one channel, the first goes first.
         times: the simulated step.
     """
 
@@ -57,7 +60,9 @@ class Cut:
         return self.times.step_ns
 
 
-def cut_schedule(workload: Workload, cluster: Cluster, schedule: Schedule, dispatch_ns: int, *, rounds: int = 2) -> Cut:
+def cut_schedule(
+    workload: Workload, cluster: Cluster, schedule: Schedule, dispatch_ns: int, *, attempts: int = 2000
+) -> Cut:
     """Cut a schedule into segments.
 
     Args:
@@ -65,129 +70,122 @@ def cut_schedule(workload: Workload, cluster: Cluster, schedule: Schedule, dispa
         cluster: its devices and links.
         schedule: placement and order.
         dispatch_ns: cost of one segment on top of its tasks.
-        rounds: passes of joining neighbours.
+        attempts: how many joins to simulate.
     """
     cutter = _Cutter(workload, cluster, schedule, dispatch_ns)
-    queues = cutter.first_cut()
-    best = cutter.simulate(queues)
-    for _ in range(rounds):
-        before = best.step_ns, len(best.segments)
-        queues, best = cutter.join(queues, best)
-        if (best.step_ns, len(best.segments)) == before:
-            break
-    return best
-
-
-Queues = list[list[tuple[int, ...]]]
+    starts = cutter.first_cut()
+    return cutter.result(cutter.join(starts, attempts))
 
 
 class _Cutter:
+    """One order of tasks, device by device; a segmentation is a mask of the positions where a segment starts."""
+
     def __init__(self, workload: Workload, cluster: Cluster, schedule: Schedule, dispatch_ns: int) -> None:
         tasks = workload.tasks
-        self._cluster = cluster
+        self._schedule = schedule
         self._dispatch_ns = dispatch_ns
-        self._device = schedule.device.tolist()
-        self._start = schedule.start_ns.tolist()
-        self._finish = schedule.finish_ns.tolist()
-        self._compute = tasks.compute_ns.tolist()
-        self._bytes = tasks.tensor_bytes.tolist()
-        edges = np.stack([tasks.edge_src, tasks.edge_dst, tasks.edge_tensor], axis=1).tolist()
-        # Only edges between devices matter: on one device the queue's order covers them.
-        self._remote = [(u, v, t) for u, v, t in edges if self._device[u] != self._device[v]]
-        self._links = {(link.src, link.dst): link for link in cluster.links}
-        self._order: list[list[int]] = [[] for _ in cluster.devices]
-        for task in sorted(range(tasks.num_tasks), key=lambda i: (self._start[i], self._finish[i], i)):
-            self._order[self._device[task]].append(task)
-        self._transfer_cost: dict[tuple[int, int, int], tuple[int, str]] = {}
+        index = np.arange(tasks.num_tasks)
+        self._order = np.lexsort((index, schedule.finish_ns, schedule.start_ns, schedule.device))
+        self._device = schedule.device[self._order].astype(np.int64)
+        self._cost = tasks.compute_ns[self._order, self._device]
+        position = np.empty(tasks.num_tasks, dtype=np.int64)
+        position[self._order] = index
+        self._first = np.ones(tasks.num_tasks, dtype=bool)
+        self._first[1:] = self._device[1:] != self._device[:-1]
+        # Only edges between devices matter: on one device the order covers them. A tensor goes once to each device
+        # that reads it, to the first reader there; that does not depend on where segments begin.
+        src, dst = position[tasks.edge_src], position[tasks.edge_dst]
+        remote = self._device[src] != self._device[dst]
+        self._edges = src[remote], dst[remote], tasks.edge_tensor[remote].astype(np.int64)
+        by_reader = np.lexsort((self._edges[1], self._edges[2], self._edges[0]))
+        src, dst, tensor = (column[by_reader] for column in self._edges)
+        kept = np.ones(len(src), dtype=bool)
+        target = self._device[dst]
+        seen: set[tuple[int, int]] = set()
+        for number, key in enumerate(zip(tensor.tolist(), target.tolist(), strict=True)):
+            kept[number] = key not in seen
+            seen.add(key)
+        self._src, self._dst, self._tensor = src[kept], dst[kept], tensor[kept]
+        self._nbytes = tasks.tensor_bytes[self._tensor]
+        self._carry, self._channel = self._links(cluster)
 
-    def first_cut(self) -> Queues:
-        """Cuts where the schedule hands something over at a time that a longer segment would miss."""
-        sends = {u for u, _, _ in self._remote}
-        arrival: dict[int, int] = {}
-        for u, v, tensor in self._remote:
-            cost, _ = self._cost(self._device[u], self._device[v], self._bytes[tensor])
-            arrival[v] = max(arrival.get(v, 0), self._finish[u] + cost)
-        queues: Queues = []
-        for order in self._order:
-            queue: list[tuple[int, ...]] = []
-            current: list[int] = []
-            for task in order:
-                if current and arrival.get(task, 0) > self._start[current[0]]:
-                    queue.append(tuple(current))
-                    current = []
-                current.append(task)
-                if task in sends:
-                    queue.append(tuple(current))
-                    current = []
-            if current:
-                queue.append(tuple(current))
-            queues.append(queue)
-        return queues
-
-    def simulate(self, queues: Queues) -> Cut:
-        """The simulated step of a segmentation; incomplete if it deadlocks."""
-        segments: list[CutSegment] = []
-        home: dict[int, int] = {}
-        following: list[int] = []
-        duration: list[int] = []
-        for device, queue in enumerate(queues):
-            for position, tasks in enumerate(queue):
-                number = len(segments)
-                segments.append(CutSegment(device, tasks))
-                following.append(number + 1 if position + 1 < len(queue) else -1)
-                duration.append(self._dispatch_ns + sum(self._compute[task][device] for task in tasks))
-                for task in tasks:
-                    home[task] = number
-        transfers = self._transfers(home)
-        costs = [self._cost(segments[t.src].device, segments[t.dst].device, t.nbytes) for t in transfers]
-        channels: dict[str, int] = {}
-        used = [
-            channels.setdefault(channel or f"#{position}", len(channels)) for position, (_, channel) in enumerate(costs)
-        ]
-        times = simulate_arrays(
-            duration, following, [t.src for t in transfers], [t.dst for t in transfers], [ns for ns, _ in costs], used
+    def _links(self, cluster: Cluster) -> tuple[I64, I64]:
+        """Time of each transfer on its link, and the channel it queues on: the simulator's rule."""
+        links = {(link.src, link.dst): link for link in cluster.links}
+        names = [device.name for device in cluster.devices]
+        channels: dict[tuple[str, ...], int] = {}
+        carry, used = [], []
+        ends = zip(
+            self._device[self._src].tolist(), self._device[self._dst].tolist(), self._nbytes.tolist(), strict=True
         )
-        return Cut(tuple(segments), tuple(transfers), times)
+        for number, (src, dst, nbytes) in enumerate(ends):
+            link = links[names[src], names[dst]]
+            own = (link.src, link.dst) if link.bytes_per_s else (link.src, link.dst, str(number))
+            carry.append(link.transfer_ns(nbytes))
+            used.append(channels.setdefault((link.channel,) if link.channel else own, len(channels)))
+        return np.array(carry, dtype=np.int64), np.array(used, dtype=np.int64)
 
-    def _transfers(self, home: dict[int, int]) -> list[CutTransfer]:
-        first: dict[tuple[int, int, int], int] = {}
-        for u, v, tensor in self._remote:
-            key = (home[u], tensor, self._device[v])
-            dst = home[v]
-            if key not in first or dst < first[key]:
-                first[key] = dst
-        found = [CutTransfer(tensor, src, dst, self._bytes[tensor]) for (src, tensor, _), dst in first.items()]
-        return sorted(found, key=lambda t: (t.src, t.dst, t.tensor))
+    def first_cut(self) -> npt.NDArray[np.bool_]:
+        """Cuts where the schedule hands something over at a time that a longer segment would miss."""
+        starts = self._first.copy()
+        finish = self._schedule.finish_ns[self._order]
+        begin = self._schedule.start_ns[self._order]
+        arrival = np.zeros(len(starts), dtype=np.int64)
+        np.maximum.at(arrival, self._dst, finish[self._src] + self._carry)
+        sends = np.zeros(len(starts), dtype=bool)
+        sends[self._src] = True
+        opened = 0
+        for task in range(len(starts)):
+            if starts[task] or sends[task - 1] or arrival[task] > opened:
+                starts[task] = True
+                opened = int(begin[task])
+        return starts
 
-    def _cost(self, src: int, dst: int, nbytes: int) -> tuple[int, str]:
-        """Time on the link and the channel it queues on; an empty channel queues behind nothing."""
-        key = (src, dst, nbytes)
-        if key not in self._transfer_cost:
-            a, b = self._cluster.devices[src].name, self._cluster.devices[dst].name
-            link = self._links[a, b]
-            own = "" if link.bytes_per_s == 0 else f"{a}->{b}"
-            self._transfer_cost[key] = (link.transfer_ns(nbytes), link.channel or own)
-        return self._transfer_cost[key]
+    def simulate(self, starts: npt.NDArray[np.bool_]) -> ArrayResult:
+        """The simulated step of a segmentation; incomplete if it deadlocks."""
+        segment = np.cumsum(starts) - 1
+        begins = np.flatnonzero(starts)
+        if not len(begins):
+            return simulate_arrays([], [], [], [], [], [])
+        duration = np.add.reduceat(self._cost, begins) + self._dispatch_ns
+        following = np.arange(1, len(begins) + 1)
+        following[-1] = -1
+        following[:-1][self._first[begins[1:]]] = -1
+        return simulate_arrays(duration, following, segment[self._src], segment[self._dst], self._carry, self._channel)
 
-    def join(self, queues: Queues, best: Cut) -> tuple[Queues, Cut]:
-        """Join neighbours wherever the step does not get longer (fewer segments at the same step is better)."""
-        for device in range(len(queues)):
-            position = 0
-            while position + 1 < len(queues[device]):
-                tried = [list(queue) for queue in queues]
-                queue = tried[device]
-                queue[position : position + 2] = [queue[position] + queue[position + 1]]
-                cut = self.simulate(tried)
-                if cut.times.complete and cut.step_ns <= best.step_ns:
-                    queues, best = tried, cut
-                else:
-                    position += 1
-        return queues, best
+    def join(self, starts: npt.NDArray[np.bool_], attempts: int) -> npt.NDArray[np.bool_]:
+        """Join neighbours wherever the step does not get longer; whole runs of them first where there are very many."""
+        if attempts < 1:
+            return starts
+        best = self.simulate(starts).step_ns
+        block = 1
+        while starts.sum() > max(attempts, 1) * block // 2 + 1:
+            block *= 4
+        while block:
+            tried = 0
+            changed = True
+            while changed and tried < attempts:
+                changed = False
+                borders = np.flatnonzero(starts & ~self._first)
+                for low in range(0, len(borders), block):
+                    candidate = starts.copy()
+                    candidate[borders[low : low + block]] = False
+                    times = self.simulate(candidate)
+                    tried += 1
+                    if times.complete and times.step_ns <= best:
+                        starts, best, changed = candidate, times.step_ns, True
+            block //= 4
+        return starts
 
-
-def one_segment_each(workload: Workload, cluster: Cluster, device_of: Sequence[int], dispatch_ns: int) -> Cut:
-    """Every device's tasks in the graph's order, cut as little as a run without deadlock allows."""
-    count = workload.tasks.num_tasks
-    order = np.arange(count, dtype=np.int64)
-    schedule = Schedule(np.array(device_of, dtype=np.int32), order, order)
-    return cut_schedule(workload, cluster, schedule, dispatch_ns)
+    def result(self, starts: npt.NDArray[np.bool_]) -> Cut:
+        """The segmentation with names of numbers."""
+        segment = np.cumsum(starts) - 1
+        begins = np.flatnonzero(starts).tolist()
+        ends = [*begins[1:], len(starts)]
+        order = self._order.tolist()
+        segments = tuple(
+            CutSegment(int(self._device[low]), tuple(order[low:high])) for low, high in zip(begins, ends, strict=False)
+        )
+        columns = (self._tensor, segment[self._src], segment[self._dst], self._nbytes)
+        transfers = tuple(CutTransfer(*row) for row in zip(*(column.tolist() for column in columns), strict=True))
+        return Cut(segments, transfers, self.simulate(starts))

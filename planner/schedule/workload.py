@@ -29,6 +29,8 @@ class Workload:
         tasks: arrays for the schedulers.
         tensors: name of each tensor that ``tasks.edge_tensor`` numbers.
         readers: value name -> operators that read it.
+        position: operator name -> its place in the split graph.
+        outputs: the graph outputs.
         weights: weight keys and sizes of each group, for memory.
         inner_bytes: [groups] bytes of values that never leave the group.
         measured: how many (group, device) costs were measured.
@@ -41,6 +43,8 @@ class Workload:
     tasks: TaskGraph
     tensors: tuple[str, ...]
     readers: Mapping[str, Sequence[Op]]
+    position: Mapping[str, int]
+    outputs: frozenset[str]
     weights: tuple[dict[str, int], ...]
     inner_bytes: tuple[int, ...]
     measured: int
@@ -125,7 +129,18 @@ class Workloads:
         )
         total = sum(len(row) for row in costs)
         return Workload(
-            splits, split, groups, tasks, tensors, split.graph.consumers(), weights, inner, measured, total - measured
+            splits,
+            split,
+            groups,
+            tasks,
+            tensors,
+            split.graph.consumers(),
+            {op.name: number for number, op in enumerate(split.graph.ops)},
+            frozenset(split.graph.outputs),
+            weights,
+            inner,
+            measured,
+            total - measured,
         )
 
     def _group_costs(self, split: SplitGraph, members: tuple[Op, ...]) -> tuple[Cost, ...]:

@@ -3,7 +3,7 @@
 Each device runs its segments in queue order. A segment starts when its device is free and all its transfers have
 arrived; it takes ``dispatch_ns + compute_ns``, and its outputs leave when it ends. A transfer takes the link's
 latency and ``nbytes / bandwidth``; links of one channel carry one transfer at a time, in order of readiness, then of
-the plan; a link without a channel queues only behind itself. Data that stays on its device needs no transfer: the
+the plan; a link without a channel queues only behind itself, and one whose bandwidth does not matter not at all. Data that stays on its device needs no transfer: the
 queue's order covers it. All times are integers, so the same plan gives the same result everywhere.
 """
 
@@ -218,9 +218,17 @@ def _number(plan: Plan) -> _Numbered:
         src.append(ends[0])
         dst.append(ends[1])
         transfer_ns.append(link.transfer_ns(transfer.nbytes))
-        channel.append(channels.setdefault((link.channel,) if link.channel else pair, len(channels)))
-    names = ["->".join(key) for key in channels]
+        channel.append(channels.setdefault(_channel(link, len(src)), len(channels)))
+    names = ["->".join(key[:2]) for key in channels]
     return _Numbered(ids, device, duration_ns, previous, following, src, dst, transfer_ns, channel, names)
+
+
+def _channel(link: Link, number: int) -> tuple[str, ...]:
+    """What a transfer queues on: the link's channel, or the link itself; shared memory, where only a wake-up counts, has no queue."""
+    if link.channel:
+        return (link.channel,)
+    own = (link.src, link.dst)
+    return own if link.bytes_per_s else (*own, str(number))
 
 
 def _transfers(plan: Plan, numbered: _Numbered, run: _Times) -> tuple[SimulatedTransfer, ...]:
