@@ -54,8 +54,8 @@ def _against_model(plan: Plan, path: Path, allow_outside: bool) -> list[str]:
     from planner.partition.segments import load_plan_model, plan_splits
     from planner.partition.split_graph import build_split_graph
 
-    model = load_plan_model(plan, path, allow_outside=allow_outside)
     try:
+        model = load_plan_model(plan, path, allow_outside=allow_outside)
         split = build_split_graph(model, plan_splits(plan))
     except PlanError as problem:
         return [str(problem)]

@@ -1,0 +1,364 @@
+"""Bad input: one clear line, the right exit code, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+import pytest
+import yaml
+
+from planner.cli.plan import command_line
+from tests.cli.support import V100, listing, refused, run
+from tests.models.small import residual_chain, tiny_cnn, tiny_mlp
+
+Queues = list[dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind(folder: Path) -> Iterator[None]:
+    """No test here makes a file by a command, not even a temporary one."""
+    yield
+    assert [name for name in listing(folder) if "tmp" in name or name in ("out.yaml", "out.npz", "out")] == []
+
+
+def plan_of(model: str, *options: str) -> str:
+    return refused(run("plan", model, *V100, "-o", "out.yaml", *options), model)
+
+
+# --- models -----------------------------------------------------------------------------------------------
+
+
+def test_a_missing_model() -> None:
+    plan_of("none.onnx")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: b"\x89PNG not a model at all" * 50],
+    ids=["empty", "truncated", "no-onnx"],
+)
+def test_a_file_that_is_no_model(damage: Callable[[bytes], bytes]) -> None:
+    Path("bad.onnx").write_bytes(damage(Path("model.onnx").read_bytes()))
+    plan_of("bad.onnx")
+
+
+def test_a_folder_in_place_of_a_model() -> None:
+    Path("bad.onnx").mkdir()
+    plan_of("bad.onnx")
+
+
+def _external(location: str) -> None:
+    model = tiny_mlp(hidden=64)
+    onnx.save(model, "ext.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    proto = onnx.load("ext.onnx", load_external_data=False)
+    for tensor in proto.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = location
+    Path("ext.onnx").write_bytes(proto.SerializeToString())
+
+
+def test_external_data_that_is_missing() -> None:
+    _external("gone.bin")
+    refused(run("plan", "ext.onnx", *V100, "-o", "out.yaml"), "gone.bin", "external data")
+
+
+def test_external_data_outside_the_models_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    _external("../weights.bin")
+    refused(run("plan", "ext.onnx", *V100, "-o", "out.yaml"), "../weights.bin", "outside", "--allow-outside")
+
+
+def test_external_data_outside_is_used_when_allowed(tmp_path: Path) -> None:
+    _external("../weights.bin")
+    moved = tmp_path.parent / "weights.bin"
+    Path("weights.bin").rename(moved)
+    try:
+        assert run("plan", "ext.onnx", *V100, "-o", "ok.yaml", "--allow-outside").exit_code == 0
+        assert run("apply", "ok.yaml", "--on", "cpu", "--allow-outside").exit_code == 0
+        refused(run("apply", "ok.yaml", "--on", "cpu"), "outside", "--allow-outside")
+    finally:
+        moved.unlink()
+
+
+def test_a_shape_that_cannot_be_inferred_names_tensor_and_option() -> None:
+    refused(run("plan", "mlp.onnx", *V100, "-o", "out.yaml"), "'x'", "?x16", "--input-shape x=", "--batch")
+
+
+def test_a_batch_that_cannot_be_changed_names_the_node() -> None:
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Reshape", ["x", "s"], ["y"], name="squash")],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", 1, [2, 6])],
+        [onnx.helper.make_tensor_value_info("y", 1, [3, 4])],
+        [onnx.numpy_helper.from_array(np.array([3, 4]), "s")],
+    )
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9), "b.onnx")
+    refused(run("plan", "b.onnx", *V100, "--batch", "5", "-o", "out.yaml"), "squash")
+
+
+# --- options ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), ("exactly one", "--gpus", "--cpus", "--cluster")),
+        (("--gpus", "1", "--cpus", "1"), ("exactly one",)),
+        (("--cpus", "0"), ("--cpus",)),
+        (("--cpus", "2x0"), ("--cpus",)),
+        (("--cpus", "many"), ("--cpus", "2x1")),
+        (("--gpus", "0", "--profile", "t4"), ("zero devices", "--gpus")),
+        (("--gpus", "1,1", "--profile", "t4"), ("twice",)),
+        (("--gpus", "64"), ("--profile", "--cpus")),
+        (("--gpus", "1", "--profile", "v1000"), ("v1000", "v100-sxm2-16gb")),
+        (("--gpus", "1", "--profile", "cpu-generic"), ("--cpus",)),
+        (("--cpus", "1", "--profile", "t4"), ("--gpus",)),
+        (("--gpus", "2", "--profile", "t4", "--link", "string"), ("string", "nvlink2")),
+        (("--cpus", "1", "--link", "nvlink2"), ("--link",)),
+        (("--cluster", "none.yaml"), ("none.yaml",)),
+        ((*V100, "--planner", "magic"), ("magic", "fd-dps")),
+        ((*V100, "--input-shape", "x"), ("--input-shape",)),
+        ((*V100, "--input-shape", "x=3,16"), ("--input-shape", "1x3x224x224")),
+        ((*V100, "--input-shape", "z=3x16"), ("'z'",)),
+        ((*V100, "--input-shape", "x=3x17"), ("3x17", "?x16")),
+        ((*V100, "--batch-axis", "x=one"), ("--batch-axis",)),
+        ((*V100, "--max-slowdown", "2%"), ("--check",)),
+        ((*V100, "--check"), ("out.yaml",)),
+    ],
+)
+def test_options_that_make_no_sense(options: tuple[str, ...], words: tuple[str, ...]) -> None:
+    refused(run("plan", "mlp.onnx", "-o", "out.yaml", *options), *words)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("plan",), ("plan", "m.onnx", "--batch", "0"), ("fly",), ("apply", "--nonsense")]
+)
+def test_usage_that_click_refuses_exits_with_two(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+def test_a_name_may_hold_colons_and_equals_signs() -> None:
+    from planner.cli.options import parse_axes, parse_shapes
+
+    assert parse_shapes(["a=b:0=1x3", "s="]) == {"a=b:0": (1, 3), "s": ()}
+    assert parse_axes(["a=b:0=-1"]) == {"a=b:0": -1}
+
+
+def test_the_recorded_command_drops_paths_and_where_it_goes() -> None:
+    words = [
+        "plan",
+        "/a/m.onnx",
+        "--cache",
+        "/c",
+        "-o",
+        "x.yaml",
+        "--profile=/p/q.yaml",
+        "--json",
+        "--inputs",
+        "a/i.npz",
+    ]
+    assert command_line(words) == "fddps plan m.onnx --profile=q.yaml --inputs i.npz"
+
+
+def test_a_device_without_enough_memory_says_what_would_fit() -> None:
+    onnx.save(tiny_cnn(batch=8, size=64, channels=32), "big.onnx")
+    line = refused(run("plan", "big.onnx", *V100, "--memory", "2MiB", "-o", "out.yaml"), "memory", "cuda:0", code=1)
+    assert "at least" in line
+    assert "MiB of 2.0 MiB" in line
+    assert "t4" in line
+
+
+# --- files to write ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["no/such/out.yaml", ".", "x" * 300])
+def test_an_output_that_cannot_be_written(target: str) -> None:
+    refused(run("plan", "mlp.onnx", "--batch", "2", *V100, "-o", target), "cannot be written")
+    refused(run("export", "plan.yaml", "-o", f"no/such/{target}"), "cannot be written")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o500)
+    refused(run("plan", "mlp.onnx", "--batch", "2", *V100, "-o", "locked/out.yaml"), "cannot be written")
+
+
+def test_outputs_that_cannot_be_written_are_refused_before_running() -> None:
+    refused(run("apply", "plan.yaml", "--outputs", "no/such/out.npz"), "no/such/out.npz")
+
+
+def test_a_profile_file_that_is_something_else_is_not_touched() -> None:
+    Path("notes.txt").write_text("mine")
+    refused(run("profile", "mlp.onnx", "--batch", "2", "--cpus", "1", "-o", "notes.txt"), "notes.txt")
+    assert Path("notes.txt").read_text() == "mine"
+
+
+# --- inputs of apply --------------------------------------------------------------------------------------
+
+X: Final = np.zeros((2, 3, 48, 48), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"z": X}, ("'x'",)),
+        ({"x": X, "z": X}, ("'z'",)),
+        ({"x": X[:1]}, ("'x'", "1x3x48x48", "2x3x48x48")),
+        ({"x": X.astype(np.float64)}, ("'x'", "float64", "float32")),
+        ({"x": np.array(["a"])}, ("'x'", "string", "float32")),
+    ],
+    ids=["name", "extra", "shape", "type", "strings"],
+)
+def test_wrong_inputs(arrays: dict[str, Any], words: tuple[str, ...]) -> None:
+    np.savez("in.npz", **arrays)
+    refused(run("apply", "plan.yaml", "--inputs", "in.npz", "--outputs", "out.npz"), *words)
+
+
+def test_nothing_is_unpickled() -> None:
+    np.savez("in.npz", x=np.array([{"a": 1}], dtype=object))
+    refused(run("apply", "plan.yaml", "--inputs", "in.npz"), "in.npz", "allow_pickle")
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip", None])
+def test_a_file_of_inputs_that_is_none(content: bytes | None) -> None:
+    if content is not None:
+        Path("in.npz").write_bytes(content)
+    refused(run("apply", "plan.yaml", "--inputs", "in.npz"), "in.npz")
+
+
+# --- plans ------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_changed() -> None:
+    onnx.save(residual_chain(), "model.onnx")
+    refused(run("apply", "plan.yaml"), "changed", "fddps plan")
+    result = run("validate", "plan.yaml")
+    assert result.exit_code == 1
+    assert "changed" in result.stdout
+
+
+def test_a_model_that_is_gone() -> None:
+    Path("model.onnx").unlink()
+    refused(run("apply", "plan.yaml"), "model.onnx")
+
+
+def _edit(change: Callable[[list[str]], list[str]]) -> None:
+    lines = Path("plan.yaml").read_text().splitlines(keepends=True)
+    changed = change(list(lines))
+    assert changed != lines
+    Path("plan.yaml").write_text("".join(changed))
+
+
+def _missing(queues: Queues) -> None:
+    queues[0]["segments"][1]["tasks"].pop()
+
+
+def _twice(queues: Queues) -> None:
+    first, second, *_ = queues[0]["segments"]
+    second["tasks"].append(first["tasks"][0])
+
+
+def _unknown_device(queues: Queues) -> None:
+    queues[1]["device"] = "cpu:7"
+
+
+def _deadlock(queues: Queues) -> None:
+    """The second device's last value is what its first needs by way of the first device."""
+    queues[1]["segments"].reverse()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_missing, ("is in no segment",)),
+        (_twice, ("twice",)),
+        (_unknown_device, ("cpu:7",)),
+        (_deadlock, ("deadlock",)),
+    ],
+    ids=["missing", "twice", "unknown-device", "deadlock"],
+)
+def test_a_plan_edited_by_hand(change: Callable[[Queues], None], words: tuple[str, ...]) -> None:
+    plan = yaml.safe_load(Path("plan.yaml").read_text())
+    change(plan["devices"])
+    Path("plan.yaml").write_text(yaml.safe_dump(plan, sort_keys=False))
+    result = run("validate", "plan.yaml")
+    assert result.exit_code == 1
+    assert any(all(word in line for word in words) for line in result.stdout.splitlines()), result.stdout
+    refused(run("apply", "plan.yaml"), *words)
+    refused(run("export", "plan.yaml", "-o", "out"), *words)
+
+
+def test_a_split_that_cannot_be() -> None:
+    _edit(
+        lambda lines: [
+            line.replace("splits: []", "splits:\n- {op: nothing, axis: batch, sizes: [1, 1]}") for line in lines
+        ]
+    )
+    assert run("validate", "plan.yaml").exit_code == 1
+    refused(run("apply", "plan.yaml"), "nothing")
+
+
+READERS: Final = ["validate", "show", "apply"]
+
+
+@pytest.mark.parametrize("command", READERS)
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("schema: fddps/plan/v2\n", ("v2", "fddps/plan/v1")),
+        ("hello: world\n", ("not a plan",)),
+        ("", ("not a plan",)),
+        ("[" * 100_000, ("nest",)),
+        ("a: &a [1]\nschema: fddps/plan/v1\n", ("anchor",)),
+        ("schema: fddps/plan/v1\nb: *a\n", ("",)),
+        ("schema: !!python/object/apply:os.system [ls]\n", ("tag",)),
+        ("schema: fddps/plan/v1\nschema: fddps/plan/v1\n", ("twice",)),
+        ("schema: fddps/plan/v1\nplanner: x\n", ("missing",)),
+        ("\x00\x01", ("plan.yaml",)),
+    ],
+    ids=["newer", "other", "empty", "deep", "anchor", "alias", "tag", "duplicate", "incomplete", "binary"],
+)
+def test_a_file_that_is_no_plan(command: str, text: str, words: tuple[str, ...]) -> None:
+    Path("plan.yaml").write_text(text)
+    refused(run(command, "plan.yaml"), "plan.yaml", *words)
+
+
+def test_a_yaml_bomb_takes_no_memory() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    Path("plan.yaml").write_text("\n".join(lines))
+    refused(run("validate", "plan.yaml"), "plan.yaml:1", "anchor")
+
+
+def test_a_hundred_megabytes_of_yaml() -> None:
+    with Path("plan.yaml").open("wb") as file:
+        file.truncate(100_000_000)
+    refused(run("validate", "plan.yaml"), "too large")
+
+
+@pytest.mark.parametrize("path", ["../model.onnx", "/etc/passwd", "a/../../model.onnx"])
+def test_paths_that_climb_out_of_the_folder(path: str) -> None:
+    _edit(lambda lines: [line.replace("path: model.onnx", f"path: {path}") for line in lines])
+    for command in ("apply", "validate"):
+        refused(run(command, "plan.yaml"), path, "--model")
+    refused(run("export", "plan.yaml", "-o", "out"), path, "--model")
+
+
+def test_a_map_of_devices_that_are_not_there() -> None:
+    refused(run("apply", "plan.yaml", "--map", "cuda:9=cuda:0"), "cuda:9", "cpu:0")
+    refused(run("apply", "plan.yaml", "--map", "cuda"), "--map")
+
+
+@pytest.mark.parametrize(
+    "text", ["schema: fddps/profile/v2\nentries: []\n", "schema: fddps/profile/v1\nentries: [{a: 1}]\n", "&a b"]
+)
+def test_profiles_that_are_none(text: str) -> None:
+    Path("p.yaml").write_text(text)
+    refused(run("plan", "mlp.onnx", "--batch", "2", "--cpus", "1", "--profile", "p.yaml", "-o", "out.yaml"), "p.yaml")
+    refused(run("plan", "mlp.onnx", "--batch", "2", "--cpus", "1", "--cache", "p.yaml", "-o", "out.yaml"), "--cache")
+    assert Path("p.yaml").read_text() == text
