@@ -1,7 +1,7 @@
 """Is a plan right? Asked without any of the code that made it: this module only reads the Plan and the split OpGraph.
 
 Every test that makes a plan ends with :func:`plan_problems`, so that a mistake that planner and simulator share
-is still found. :func:`naive_step_ns` advances a clock from event to event, where the planner's simulator works on arrays.
+is still found. :func:`naive_step_ns` advances a clock from event to event; the planner's simulator works on arrays.
 """
 
 from __future__ import annotations

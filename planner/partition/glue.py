@@ -17,6 +17,7 @@ import numpy as np
 from planner.graph.op_graph import Array, Attribute, Op, OpGraph, TensorInfo
 from planner.model.types import Weight
 from planner.partition.boxes import WHOLE, Box, Range, intersect
+from planner.partition.weight_parts import literal, shared, take, weight_part
 
 
 class GraphBuilder:
@@ -67,9 +68,7 @@ class GraphBuilder:
         info = TensorInfo(name, str(value.dtype), tuple(value.shape))
         self.tensors[name] = info
         self.constants[name] = value
-        self.weights[name] = Weight(
-            info, lambda: value, None, f"literal:{value.dtype}:{value.shape}:{value.tobytes().hex()}"
-        )
+        self.weights[name] = literal(info, value)
         return name
 
     def add_piece(self, tensor: str, box: Box, name: str) -> None:
@@ -108,11 +107,8 @@ class GraphBuilder:
         if key in self._lanes:
             return self._lanes[key]
         name = self.add_value(tensor, box)
-        source = self.weights[tensor]
-        info = self.tensors[name]
-        self.weights[name] = Weight(
-            info, lambda: take(source.load(), box), source.fill, f"{source.key}[{box.label}]" if source.key else ""
-        )
+        source = self.weights[tensor] = shared(self.weights[tensor])
+        self.weights[name] = weight_part(source, self.tensors[name], box)
         if tensor in self.constants:
             self.constants[name] = take(self.constants[tensor], box)
         self._lanes[key] = name
@@ -205,11 +201,3 @@ def _covers(piece: Box, box: Box, info: TensorInfo) -> bool:
         if start < low or stop > high:
             return False
     return True
-
-
-def take(array: Array, box: Box) -> Array:
-    """A box of an array; a view where one range a dimension allows it."""
-    for axis, ranges in box.ranges:
-        parts = [array[(slice(None),) * axis + (slice(start, stop),)] for start, stop in ranges]
-        array = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=axis)
-    return array

@@ -40,7 +40,7 @@ def group_ops(graph: OpGraph, device_type: str) -> Groups:
     free = free_ops(graph)
     tasks = [position for position, op in enumerate(graph.ops) if op.name not in free]
     parent = {position: position for position in tasks}
-    for fused in fused_groups(graph, device_type):
+    for fused in fused_groups(graph, "cuda" if device_type == "cuda" else "cpu"):
         members = [position for position in fused if position in parent]
         for member in members[1:]:
             _union(parent, members[0], member)

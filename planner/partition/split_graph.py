@@ -14,7 +14,8 @@ from planner.errors import PlanError
 from planner.graph.op_graph import Array, Op, OpContext, OpGraph, TensorInfo
 from planner.model.types import LoadedModel, Weight
 from planner.partition.boxes import WHOLE, Box
-from planner.partition.glue import GraphBuilder, take
+from planner.partition.glue import GraphBuilder
+from planner.partition.weight_parts import take
 from planner.split.table import shard_op, split_axes
 from planner.split.types import Absent, InputPart, Literal, OutputPart, Partial, Region, Shard, SplitAxis, SplitSpec
 
@@ -38,7 +39,8 @@ class SplitGraph:
 class _Piece:
     """One shard while it is being made: what it computes, and where its inputs and outputs lie in the unsplit tensors.
 
-    ``boxes_in`` holds a Box, or a Literal that replaces the input, or None where absent. ``boxes_out`` holds a Box and how it is combined.
+    ``boxes_in`` holds a Box, or a Literal that replaces the input, or None where absent; ``boxes_out`` a Box and how it
+    is combined.
     """
 
     context: OpContext
@@ -47,12 +49,19 @@ class _Piece:
     label: str
 
 
-def build_split_graph(model: LoadedModel, splits: Sequence[SplitSpec]) -> SplitGraph:
+ShardCache = dict[tuple[SplitSpec, ...], tuple[_Piece, ...]]
+"""Shards made before, by the splits of their operator."""
+
+
+def build_split_graph(
+    model: LoadedModel, splits: Sequence[SplitSpec], known: ShardCache | None = None
+) -> SplitGraph:
     """Carry out the splits.
 
     Args:
         model: the simplified model.
         splits: decisions; an operator may appear twice, with different axes: the second splits each shard of the first.
+        known: shards of the same model made before, added to; a planner that tries many splits passes one.
 
     Raises:
         PlanError: if a split names an operator or axis that is not there, or its sizes do not add up to the extent.
@@ -65,10 +74,11 @@ def build_split_graph(model: LoadedModel, splits: Sequence[SplitSpec]) -> SplitG
     _check_known(model.graph, by_op)
     builder = GraphBuilder(model.graph, model.weights, model.opsets.get("", 1))
     origin: dict[str, tuple[str, int]] = {}
+    cache = {} if known is None else known
     for op in model.graph.ops:
         specs = by_op.get(op.name, [])
         if specs:
-            _add_shards(builder, model.graph, op, specs, origin)
+            _add_shards(builder, op, _shards(model.graph, op, specs, cache), origin)
         else:
             for name in op.reads:
                 builder.fetch(name, WHOLE, -1)
@@ -99,12 +109,19 @@ def _check_known(graph: OpGraph, by_op: Mapping[str, Sequence[SplitSpec]]) -> No
             )
 
 
+def _shards(graph: OpGraph, op: Op, specs: Sequence[SplitSpec], cache: ShardCache) -> tuple[_Piece, ...]:
+    key = tuple(specs)
+    if key not in cache:
+        pieces = [_whole(graph.context(op))]
+        for spec in specs:
+            pieces = [shard for piece in pieces for shard in _split(piece, spec)]
+        cache[key] = tuple(pieces)
+    return cache[key]
+
+
 def _add_shards(
-    builder: GraphBuilder, graph: OpGraph, op: Op, specs: Sequence[SplitSpec], origin: dict[str, tuple[str, int]]
+    builder: GraphBuilder, op: Op, pieces: Sequence[_Piece], origin: dict[str, tuple[str, int]]
 ) -> None:
-    pieces = [_whole(graph.context(op))]
-    for spec in specs:
-        pieces = [shard for piece in pieces for shard in _split(piece, spec)]
     made: list[dict[Box, list[tuple[str, str]]]] = [{} for _ in op.outputs]
     for lane, piece in enumerate(pieces):
         inputs = tuple(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 
 from planner.graph.op_graph import Op, OpContext, OpGraph
 from planner.split.table import split_axes
@@ -135,7 +136,7 @@ def _unit_sizes(axis: SplitAxis, use: AxisUse, layout: Layout) -> tuple[int, ...
         return None
     units = [round(bound) for bound in bounds]
     units[0], units[-1] = 0, axis.extent
-    sizes = tuple(stop - start for start, stop in zip(units, units[1:], strict=False))
+    sizes = tuple(stop - start for start, stop in pairwise(units))
     return sizes if len(sizes) > 1 and min(sizes) > 0 else None
 
 
@@ -151,7 +152,7 @@ def _record(op: Op, axis: SplitAxis, sizes: tuple[int, ...], layouts: dict[str, 
 def batch_layouts(graph: OpGraph, shares: Sequence[int], axes: Mapping[str, int]) -> dict[str, Layout]:
     """Layouts that cut every graph input's batch.
 
-    The batch is the size that most inputs have in their batch dimension; inputs without it (scalars, tables) stay whole.
+    The batch is the size that most inputs have in their batch dimension; inputs without it stay whole.
 
     Args:
         graph: the unsplit graph.
