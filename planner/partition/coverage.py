@@ -19,12 +19,7 @@ def coverage_violations(plan: Plan, model: LoadedModel, split: SplitGraph) -> li
     Returns:
         One line a violation, empty if there is none.
     """
-    found = []
-    if plan.model.digest != model.digest:
-        found.append(
-            f"model.digest: the model has changed since the plan was made (plan {plan.model.digest[:19]}, "
-            f"model {model.digest[:19]}); make the plan again with `fddps plan`"
-        )
+    found = digest_violations(plan, model)
     free = free_ops(split.graph)
     tasks = [op.name for op in split.graph.ops if op.name not in free]
     seen: dict[str, str] = {}
@@ -41,6 +36,16 @@ def coverage_violations(plan: Plan, model: LoadedModel, split: SplitGraph) -> li
     found.extend(f"task {task[:80]!r} is in no segment" for task in tasks if task not in seen)
     found.extend(_order_violations(plan, split))
     return found
+
+
+def digest_violations(plan: Plan, model: LoadedModel) -> list[str]:
+    """Whether the plan is for another model, as one line or none."""
+    if plan.model.digest == model.digest:
+        return []
+    return [
+        f"model.digest: the model has changed since the plan was made (plan {plan.model.digest[:19]}, "
+        f"model {model.digest[:19]}); make the plan again with `fddps plan`"
+    ]
 
 
 def _order_violations(plan: Plan, split: SplitGraph) -> list[str]:

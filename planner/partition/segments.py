@@ -13,7 +13,7 @@ from planner.model.observe import stand_in
 from planner.model.options import LoadOptions
 from planner.model.serialize import build_model
 from planner.model.types import LoadedModel, Weight
-from planner.partition.coverage import coverage_violations
+from planner.partition.coverage import coverage_violations, digest_violations
 from planner.partition.free import FreeIndex
 from planner.partition.split_graph import SplitGraph, build_split_graph
 from planner.partition.types import PartitionedModel, SegmentModel
@@ -84,6 +84,10 @@ def partition_plan(
     """
     path = model_path or plan_dir / plan.model.path
     model = load_plan_model(plan, path, allow_outside=allow_outside)
+    # Before anything else: that splits do not fit says less than that the model is another one.
+    changed = digest_violations(plan, model)
+    if changed:
+        raise PlanError(changed[0], where="plan")
     split = build_split_graph(model, plan_splits(plan))
     found = coverage_violations(plan, model, split)
     if found:

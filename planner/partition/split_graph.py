@@ -53,9 +53,7 @@ ShardCache = dict[tuple[SplitSpec, ...], tuple[_Piece, ...]]
 """Shards made before, by the splits of their operator."""
 
 
-def build_split_graph(
-    model: LoadedModel, splits: Sequence[SplitSpec], known: ShardCache | None = None
-) -> SplitGraph:
+def build_split_graph(model: LoadedModel, splits: Sequence[SplitSpec], known: ShardCache | None = None) -> SplitGraph:
     """Carry out the splits.
 
     Args:
@@ -119,9 +117,7 @@ def _shards(graph: OpGraph, op: Op, specs: Sequence[SplitSpec], cache: ShardCach
     return cache[key]
 
 
-def _add_shards(
-    builder: GraphBuilder, op: Op, pieces: Sequence[_Piece], origin: dict[str, tuple[str, int]]
-) -> None:
+def _add_shards(builder: GraphBuilder, op: Op, pieces: Sequence[_Piece], origin: dict[str, tuple[str, int]]) -> None:
     made: list[dict[Box, list[tuple[str, str]]]] = [{} for _ in op.outputs]
     for lane, piece in enumerate(pieces):
         inputs = tuple(
