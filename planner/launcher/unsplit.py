@@ -52,6 +52,8 @@ class UnsplitSession:
             raise execution_error(problem, "(the unsplit model)", device, "could not be created") from None
         check_provider(self._session, device, "the unsplit model")
         self._inputs = {arg.name: arg for arg in self._session.get_inputs()}
+        # Initializers that are inputs as well: a plan may have been made for other values of them.
+        self._overridable = tuple(arg.name for arg in self._session.get_overridable_initializers())
         self.outputs = tuple(arg.name for arg in self._session.get_outputs())
         values_ = [*self._inputs.values(), *self._session.get_outputs()]
         self._bindable = all(arg.type.startswith("tensor(") and arg.type != "tensor(string)" for arg in values_)
@@ -65,6 +67,7 @@ class UnsplitSession:
             ExecutionError: if the run fails.
         """
         complete = {name: feeds[name] if name in feeds else _zeros(arg) for name, arg in self._inputs.items()}
+        complete.update({name: feeds[name] for name in self._overridable if name in feeds})
         try:
             with _pinned(self.device.cores[:1]):
                 if not self._bindable:

@@ -81,7 +81,8 @@ def test_while_applying_nothing_goes_on(tmp_path: Path) -> None:
     save(nasnet_cell_like(cells=1, size=48, channels=32, batch=2), tmp_path)
     options = ("--cpus", "2x1", "--profile", "cpu-generic", "--planner", "heft")
     done = _start(tmp_path, "plan", "model.onnx", *options)
-    assert done.communicate(timeout=_PATIENCE_S) and done.returncode == 0
+    _, errors = done.communicate(timeout=_PATIENCE_S)
+    assert done.returncode == 0, errors
     process = _start(tmp_path, "apply", "plan.yaml", "--repeat", "1000000")
 
     def workers_run() -> bool:
