@@ -1,0 +1,129 @@
+"""Every planner's candidate on every cluster: sound, as fast as it says, above the bounds, and the same every time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from planner.cluster.types import Cluster
+from planner.errors import InfeasibleError
+from planner.plan.check import violations
+from planner.schedule.bounds import lower_bound_ns
+from planner.schedule.drafts import (
+    ALL_CORES,
+    Draft,
+    Setting,
+    all_cores_draft,
+    data_parallel_draft,
+    dcp_draft,
+    heft_draft,
+    one_device_draft,
+)
+from planner.schedule.fd_dps import fd_dps_draft, whole_graph_ways
+from planner.simulate.simulator import simulate
+from tests.plan_checker import naive_step_ns, plan_problems
+from tests.schedule.settings import CLUSTERS, MODELS, make_setting, model_path, plan_of, setting_of
+
+PLANNERS: dict[str, Callable[[Setting], Draft]] = {
+    "one-device": one_device_draft,
+    "data-parallel": data_parallel_draft,
+    "heft": heft_draft,
+    "dcp": dcp_draft,
+    "fd-dps": fd_dps_draft,
+}
+PAIRS = [(model, cluster) for model in ("cnn", "transformer", "residual", "nasnet") for cluster in CLUSTERS]
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize(("model", "cluster"), PAIRS)
+def test_a_candidate_is_sound_and_takes_what_it_says(planner: str, model: str, cluster: str) -> None:
+    setting = setting_of(model, cluster)
+    try:
+        draft = PLANNERS[planner](setting)
+    except InfeasibleError:
+        assert planner == "data-parallel"
+        assert model == "nasnet" or cluster == "1-v100"  # one image, or one device
+        return
+    assert draft.cut.times.complete
+    assert lower_bound_ns(draft.workload.tasks) <= draft.step_ns
+    plan = plan_of(draft, setting)
+    assert violations(plan) == []
+    assert plan_problems(plan, draft.workload.split.graph) == []
+    assert simulate(plan).step_ns == draft.step_ns == naive_step_ns(plan)
+
+
+@pytest.mark.parametrize(("model", "cluster"), PAIRS)
+def test_the_search_is_never_worse_than_where_it_starts(model: str, cluster: str) -> None:
+    setting = setting_of(model, cluster)
+    assert fd_dps_draft(setting).step_ns <= dcp_draft(setting).step_ns
+
+
+def test_more_effort_is_never_worse() -> None:
+    steps = [fd_dps_draft(setting_of("cnn", "2-v100-2-t4", effort)).step_ns for effort in ("quick", "normal")]
+    assert steps[1] <= steps[0]
+
+
+@pytest.mark.parametrize("cluster", ["2-sockets", "3-cpus"])
+def test_one_session_over_all_cores_spans_every_device(cluster: str) -> None:
+    setting = setting_of("cnn", cluster)
+    draft = all_cores_draft(setting)
+    plan = plan_of(draft, setting)
+    assert violations(plan) == []
+    assert plan_problems(plan, draft.workload.split.graph) == []
+    (used,) = [queue.device for queue in plan.devices if queue.segments]
+    (spanning,) = [device for device in plan.cluster.devices if device.name == used == ALL_CORES]
+    assert spanning.members == tuple(device.name for device in setting.cluster.devices)
+
+
+@pytest.mark.parametrize("cluster", ["4-v100", "2-nodes"])
+def test_gpus_have_no_session_that_spans_them(cluster: str) -> None:
+    with pytest.raises(InfeasibleError, match="CPU devices"):
+        all_cores_draft(setting_of("cnn", cluster))
+
+
+def test_the_one_device_is_the_fastest() -> None:
+    setting = setting_of("cnn", "2-v100-2-t4")
+    draft = one_device_draft(setting)
+    used = {setting.cluster.devices[segment.device].kind for segment in draft.cut.segments}
+    assert len(used) == 1
+    assert next(iter(used)).startswith("v100")
+
+
+def test_shards_follow_the_speeds_of_the_devices() -> None:
+    setting = setting_of("cnn", "2-v100-2-t4")
+    draft = data_parallel_draft(setting)
+    speed = setting.shares()
+    for spec in draft.workload.splits:
+        if spec.axis == "batch" and len(spec.sizes) == len(speed):
+            assert sorted(spec.sizes) == [size for _, size in sorted(zip(speed, spec.sizes, strict=True))]
+    assert {len(spec.sizes) for spec in draft.workload.splits} <= {2, 3, 4}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_ways_of_splitting_the_whole_graph_can_be_carried_out(model: str) -> None:
+    setting = setting_of(model, "4-v100")
+    ways = whole_graph_ways(setting)
+    assert ways
+    for splits in ways.values():
+        assert splits
+        setting.workloads.build(splits)
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_planning_again_gives_the_same_plan(planner: str) -> None:
+    plans = []
+    for _ in range(2):
+        setting = make_setting(model_path("cnn"), CLUSTERS["2-v100-2-t4"]())
+        plans.append(plan_of(PLANNERS[planner](setting), setting))
+    assert plans[0] == plans[1]
+
+
+def test_a_model_that_fits_no_device_has_no_plan() -> None:
+    cluster = CLUSTERS["4-v100"]()
+    tiny = Cluster(tuple(replace(device, memory_bytes=1000) for device in cluster.devices), cluster.links)
+    setting = make_setting(model_path("cnn"), tiny)
+    for planner in (heft_draft, dcp_draft):
+        with pytest.raises(InfeasibleError):
+            planner(setting)
