@@ -164,7 +164,8 @@ def _critical_ops(draft: Draft, setting: Setting) -> list[Op]:
                     name = workload.split.origin[operator.name][0]
                     costs[name] = max(costs.get(name, 0), cost)
     by_name = {op.name: op for op in setting.model.graph.ops}
-    ranked = sorted(costs, key=lambda name: (-costs[name], name))
+    position = {name: number for number, name in enumerate(by_name)}
+    ranked = sorted(costs, key=lambda name: (-costs[name], position[name]))
     return [by_name[name] for name in ranked[:64]]
 
 

@@ -1,4 +1,4 @@
-"""Contracting tasks loses nothing: no cycle, no cost, no edge between groups, and a schedule of it is one of the whole."""
+"""Contracting tasks loses nothing: no cycle, no cost, no edge; a schedule of the groups is one of all tasks."""
 
 from __future__ import annotations
 

@@ -1,0 +1,187 @@
+"""From a model file to a plan: the best of the race, never worse than a simple choice, and the reasons said."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+
+from planner.cluster.types import Cluster
+from planner.cost.profile import Measurement, ProfileKey, ProfileTable, link_key
+from planner.errors import InfeasibleError, UsageError
+from planner.model.load import load_model
+from planner.partition.segments import load_plan_model, plan_splits
+from planner.partition.split_graph import build_split_graph
+from planner.pipeline import PLANNERS, SIMPLE, Request, make_plan
+from planner.plan.check import violations
+from planner.plan.files import dump_plan, parse_plan
+from planner.plan.schema import Plan
+from tests.models import save
+from tests.plan_checker import plan_problems
+from tests.schedule.settings import CLUSTERS, MODELS, model_path
+
+PAIRS = [
+    ("cnn", "1-v100"),
+    ("cnn", "4-v100"),
+    ("cnn", "2-v100-2-t4"),
+    ("transformer", "2-nodes"),
+    ("residual", "4-v100"),
+    ("nasnet", "2-sockets"),
+    ("lstm", "3-cpus"),
+    ("mlp", "4-v100"),
+]
+
+
+def planned(model: str, cluster: str, **options: object) -> Plan:
+    path = model_path(model)
+    defaults: dict[str, object] = {"measure": False, "effort": "quick", "plan_dir": path.parent}
+    return make_plan(Request(path, CLUSTERS[cluster](), **{**defaults, **options})).plan  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("model", "cluster"), PAIRS)
+def test_the_plan_is_sound_and_no_simple_choice_beats_it(model: str, cluster: str) -> None:
+    plan = planned(model, cluster)
+    assert violations(plan) == []
+    loaded = load_plan_model(plan, model_path(model))
+    assert plan_problems(plan, build_split_graph(loaded, plan_splits(plan)).graph) == []
+    steps = {c.planner: c.step_ns for c in plan.predictions.candidates if c.step_ns is not None}
+    assert steps[plan.planner] == plan.predictions.step_ns
+    assert all(plan.predictions.step_ns <= steps[name] for name in SIMPLE if name in steps)
+    assert plan.predictions.one_device_step_ns == steps["one-device"]
+    assert [c.planner for c in plan.predictions.candidates] == list(PLANNERS)
+    assert plan.planner in plan.why
+    assert all(bool(c.infeasible) != (c.step_ns is not None) for c in plan.predictions.candidates)
+
+
+@pytest.mark.parametrize(("model", "cluster"), PAIRS[:5])
+def test_no_candidate_goes_below_the_bound_of_any_split(model: str, cluster: str) -> None:
+    predictions = planned(model, cluster).predictions
+    for candidate in predictions.candidates:
+        assert candidate.step_ns is None or predictions.lower_bounds.any_ns <= candidate.step_ns
+
+
+def test_a_plan_survives_its_file() -> None:
+    plan = planned("cnn", "4-v100")
+    assert parse_plan(dump_plan(plan), "plan.yaml") == plan
+
+
+@pytest.mark.parametrize("planner", [name for name in PLANNERS if name != "all-cores"])
+def test_the_planner_asked_for_makes_the_plan(planner: str) -> None:
+    plan = planned("cnn", "4-v100", planner=planner)
+    assert plan.planner == planner
+    named = [c.planner for c in plan.predictions.candidates]
+    assert set(named) == {*SIMPLE, planner}
+
+
+def test_an_unknown_planner_is_a_usage_error_that_lists_the_known() -> None:
+    with pytest.raises(UsageError, match=r"magic.*fd-dps"):
+        planned("cnn", "4-v100", planner="magic")
+
+
+def test_a_planner_that_cannot_plan_says_why() -> None:
+    with pytest.raises(InfeasibleError, match="CPU devices"):
+        planned("cnn", "4-v100", planner="all-cores")
+
+
+def test_a_model_that_does_not_fit_is_infeasible() -> None:
+    cluster = CLUSTERS["4-v100"]()
+    small = Cluster(tuple(replace(device, memory_bytes=10_000) for device in cluster.devices), cluster.links)
+    path = model_path("cnn")
+    with pytest.raises(InfeasibleError) as found:
+        make_plan(Request(path, small, measure=False, effort="quick"))
+    assert found.value.exit_code == 1
+    assert "needs" in str(found.value) or "memory" in str(found.value)
+
+
+def test_more_devices_are_never_slower() -> None:
+    one = planned("cnn", "1-v100").predictions.step_ns
+    four = planned("cnn", "4-v100").predictions.step_ns
+    assert four < one
+
+
+def test_one_device_needs_no_transfers() -> None:
+    plan = planned("transformer", "1-v100")
+    assert plan.transfers == ()
+    assert [len(queue.segments) for queue in plan.devices] == [1]
+    assert plan.splits == ()
+
+
+def test_the_header_says_what_was_planned() -> None:
+    path = model_path("cnn")
+    plan = planned("cnn", "4-v100", plan_dir=path.parent.parent, command="plan --gpus 4", seed=3)
+    assert plan.model.path == f"{path.parent.name}/{path.name}"
+    assert plan.model.digest == load_model(path).digest
+    assert plan.command == "plan --gpus 4"
+    assert plan.seed == 3
+    assert plan.effort == "quick"
+    assert plan.inputs["x"].shape == (16, 3, 64, 64)
+    # Views cost nothing anywhere and count as known; all else comes from data sheets.
+    assert plan.costs.estimated > plan.costs.measured
+
+
+def test_measured_costs_are_used_and_counted() -> None:
+    plain = planned("cnn", "1-v100")
+    from planner.cost.keys import group_key
+    from planner.partition.groups import group_ops
+
+    loaded = load_model(model_path("cnn"))
+    kind = plain.cluster.devices[0].kind
+    groups = group_ops(loaded.graph, "cuda").members
+    keys = [group_key([loaded.graph.context(op) for op in members]) for members in groups]
+    table = ProfileTable({ProfileKey(kind, "cuda", key): Measurement(1_000_000, 3, "x") for key in keys})
+    plan = planned("cnn", "1-v100", profile=table)
+    assert plan.costs.estimated == 0
+    assert plan.costs.measured == len(groups)
+    assert plan.predictions.step_ns >= 1_000_000 * (len(groups) - 3)  # views are free
+    assert plan.predictions.step_ns > plain.predictions.step_ns
+
+
+def test_measured_links_replace_the_data_sheets() -> None:
+    kind = CLUSTERS["4-v100"]().devices[0].kind
+    slow = ProfileTable({ProfileKey(kind, "cuda", link_key(kind)): Measurement(10**10, 9, "x", 1000)})
+    plan = planned("cnn", "4-v100", profile=slow)
+    assert {link.latency_ns for link in plan.cluster.links} == {10**10}
+    assert plan.planner == "one-device"
+
+
+def test_progress_ends_at_its_total() -> None:
+    seen: list[tuple[str, int, int]] = []
+    planned("cnn", "4-v100", progress=lambda text, done, total: seen.append((text, done, total)))
+    assert seen[-1][1] == seen[-1][2]
+    assert all(0 <= done <= total for _, done, total in seen)
+
+
+def renamed(proto: onnx.ModelProto, seed: int) -> onnx.ModelProto:
+    """The same model with names of nodes and inner values dealt out anew."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    kept = {v.name for v in (*copy.graph.input, *copy.graph.output)}
+    names = [name for node in copy.graph.node for name in node.output if name not in kept]
+    names += [weight.name for weight in copy.graph.initializer]
+    fresh = [f"v{number}" for number in range(len(names))]
+    random.Random(seed).shuffle(fresh)
+    new = dict(zip(names, fresh, strict=True))
+    titles = [f"n{number}" for number in range(len(copy.graph.node))]
+    random.Random(seed + 1).shuffle(titles)
+    for node, title in zip(copy.graph.node, titles, strict=True):
+        node.name = title
+        node.input[:] = [new.get(name, name) for name in node.input]
+        node.output[:] = [new.get(name, name) for name in node.output]
+    for weight in copy.graph.initializer:
+        weight.name = new[weight.name]
+    del copy.graph.value_info[:]
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster"), [("cnn", "2-v100-2-t4"), ("residual", "4-v100"), ("nasnet", "2-sockets")]
+)
+def test_names_do_not_decide_anything(model: str, cluster: str, tmp_path: Path) -> None:
+    steps = {c.planner: c.step_ns for c in planned(model, cluster).predictions.candidates}
+    for seed in (1, 2):
+        path = save(renamed(MODELS[model](), seed), tmp_path, f"{seed}.onnx")
+        plan = make_plan(Request(path, CLUSTERS[cluster](), measure=False, effort="quick")).plan
+        assert {c.planner: c.step_ns for c in plan.predictions.candidates} == steps
