@@ -17,7 +17,7 @@ from planner.graph.op_graph import Op
 
 _SUFFIX: Final = "_kernel_time"
 _DECORATION: Final = re.compile(
-    r"^(fused |Fused)|(_nchwc|_nhwc|_nchwc_\d+|_token_\d+|/[A-Za-z]*Fusion[A-Za-z_0-9]*|_fused)$"
+    r"^(fused |Fused)|(_nchwc|_nhwc|_nchwc_\d+|_token_\d+|/[A-Za-z]*Fusion[A-Za-z_0-9]*/?|_fused)$"
 )
 
 
