@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,9 @@ from tests.models.small import save, tiny_mlp
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
 
-def _save(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[int, list[int]]], output: onnx.ValueInfoProto) -> None:
+def _save(
+    nodes: list[onnx.NodeProto], inputs: Mapping[str, tuple[int, list[int]]], output: onnx.ValueInfoProto
+) -> None:
     infos = [onnx.helper.make_tensor_value_info(name, *typed) for name, typed in inputs.items()]
     graph = onnx.helper.make_graph(nodes, "g", infos, [output])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9)
