@@ -12,7 +12,8 @@ from planner.cluster.sheets import load_sheets
 from planner.cluster.types import Cluster
 from planner.cost.estimate import CostTable
 from planner.cost.profile import ProfileTable, link_key
-from planner.errors import InfeasibleError, InputError, UsageError
+from planner.errors import ExecutionError, InfeasibleError, InputError, UsageError
+from planner.finalists import finalists, missing_segments, run_finalist
 from planner.graph.op_graph import Array
 from planner.model.load import load_model
 from planner.model.options import LoadOptions
@@ -20,7 +21,7 @@ from planner.model.simplify import SIMPLIFICATION_VERSION
 from planner.model.types import LoadedModel
 from planner.plan.schema import Candidate, CostProvenance, LowerBounds, ModelRef, Plan
 from planner.profiling.measure import jobs_for, measure
-from planner.runtime.values import dtype_of
+from planner.runtime.values import dtype_of, ort_version
 from planner.schedule.build import Header, build_plan, with_candidates
 from planner.schedule.drafts import (
     Draft,
@@ -31,6 +32,7 @@ from planner.schedule.drafts import (
     dcp_draft,
     heft_draft,
     one_device_draft,
+    remeasured,
 )
 from planner.schedule.fd_dps import fd_dps_draft, whole_graph_ways
 from planner.schedule.workload import Workloads
@@ -119,8 +121,41 @@ def make_plan(request: Request) -> Outcome:
     begin = time.perf_counter()
     setting = _setting(request, model, table)
     drafts, candidates = _race(request, setting)
+    drafts = [remeasured(draft, setting.costs) for draft in drafts]
+    running_s = 0.0
+    if request.measure:
+        start = time.perf_counter()
+        table, drafts, failed = _run_finalists(request, setting, table, drafts)
+        notes = (*notes, *failed)
+        running_s = time.perf_counter() - start
     plan, more = _choose(request, setting, drafts, candidates, notes)
-    return Outcome(plan, table, (*model.notes, *notes, *more), time.perf_counter() - begin)
+    return Outcome(plan, table, (*model.notes, *notes, *more), time.perf_counter() - begin - running_s)
+
+
+def _run_finalists(
+    request: Request, setting: Setting, table: ProfileTable, drafts: list[Draft]
+) -> tuple[ProfileTable, list[Draft], tuple[str, ...]]:
+    """Run what is about to win until everything that could win has been run; what cannot run is out of the race."""
+    shared = any(device.shared for device in setting.cluster.devices)
+    notes: list[str] = []
+    while not shared:
+        chosen = next((d for d in finalists(drafts) if missing_segments(d, table)), None)
+        if chosen is None:
+            break
+        request.progress(f"running the plan of {chosen.planner}", 0, 1)
+        plan, _ = build_plan(chosen, setting.model, _header(request, setting, ()))
+        try:
+            found = run_finalist(
+                chosen, plan, request.model, request.load.feeds or {}, ort_version(), setting.dispatch_ns
+            )
+        except (ExecutionError, InputError) as problem:
+            notes.append(f"{chosen.planner}: its plan could not be run and is left out ({problem})")
+            drafts = [draft for draft in drafts if draft is not chosen]
+            continue
+        table = ProfileTable({**found.entries, **table.entries})
+        request.keep(table)
+        drafts = [remeasured(draft, replace(setting.costs, profile=table)) for draft in drafts]
+    return table, drafts, tuple(notes)
 
 
 def profile_model(request: Request, model: LoadedModel) -> tuple[ProfileTable, tuple[str, ...]]:

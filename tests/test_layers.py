@@ -40,6 +40,8 @@ LAYERS: Final[Mapping[str, int]] = {
     "launcher": 6,
     "schedule": 7,
     "learn": 8,
+    # Runs the candidates that are about to win, for pipeline.
+    "finalists": 8,
     "pipeline": 9,
     # The pipeline by names of devices, profiles and files, for Python callers and the command line.
     "api": 10,

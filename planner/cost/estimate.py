@@ -9,9 +9,9 @@ from fractions import Fraction
 from planner.cluster.sheets import DataSheet, sheet_for
 from planner.cluster.types import Device
 from planner.cost.flops import family, is_view, op_flops
-from planner.cost.keys import group_key
+from planner.cost.keys import group_key, segment_digest
 from planner.cost.model import Cost
-from planner.cost.profile import DISPATCH_KEY, ProfileTable
+from planner.cost.profile import DISPATCH_KEY, ProfileTable, segment_key
 from planner.cost.roofline import group_ns, group_work_ns
 from planner.graph.op_graph import OpContext
 
@@ -89,6 +89,24 @@ class CostTable:
         name = (device.kind, _group_family(ops))
         ratio = self.calibration.get(name) or self.calibration.get((device.kind, ""), _ONE)
         return Cost(_scaled(group_ns(ops, sheet), ratio), False)
+
+    @property
+    def knows_segments(self) -> bool:
+        """Whether the profile has any whole segment."""
+        prefix = segment_key("")
+        return self.profile is not None and any(key.key.startswith(prefix) for key in self.profile.entries)
+
+    def segment_ns(self, keys: Sequence[str], device: Device) -> int | None:
+        """Measured time of a whole segment, None if the profile has none.
+
+        Args:
+            keys: group keys of its tasks, in order.
+            device: where.
+        """
+        if self.profile is None:
+            return None
+        found = self.profile.find(device.kind, device.type, segment_key(segment_digest(keys)))
+        return None if found is None else found.ns
 
     def dispatch_ns(self, device: Device) -> Cost:
         """Overhead of starting one segment.

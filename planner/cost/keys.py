@@ -77,3 +77,8 @@ def _tensor(info: TensorInfo | None, weight: bool) -> str:
     if info is None:
         return "-"
     return f"{'w' if weight else ''}{info.dtype}:{'x'.join(str(size) for size in info.dims)}"
+
+
+def segment_digest(keys: Sequence[str]) -> str:
+    """Identifies what a segment computes: its tasks' group keys, in order."""
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()[:32]

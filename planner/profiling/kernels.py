@@ -52,11 +52,11 @@ def attribute(kernels: Mapping[str, int], groups: Sequence[Sequence[Op]]) -> tup
     times = [0] * len(groups)
     unknown = 0
     for kernel, ns in kernels.items():
-        number = _owner(kernel, owner)
-        if number is None:
+        found = _owner(kernel, owner)
+        if found is None:
             unknown += ns
         else:
-            times[number] += ns
+            times[found] += ns
     return times, unknown
 
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median_low
 from typing import Any
@@ -115,15 +116,8 @@ def time_lanes(
     store = WeightStore()
     values = [_inputs(lane, feeds) for lane in lanes]
     with stub_folder() as stubs:
-        steps = _together(
-            [
-                (lambda lane=lane, device=device: SegmentSession(lane, device, store, stubs))
-                for lane, device in zip(lanes, devices, strict=True)
-            ],
-            devices,
-            values,
-            seconds,
-        )
+        makers = [partial(SegmentSession, *pair, store, stubs) for pair in zip(lanes, devices, strict=True)]
+        steps = _together(makers, devices, values, seconds)
         kernels = _kernels(
             lanes[kernels_of], devices[kernels_of], store, stubs, values[kernels_of], steps[kernels_of], seconds
         )

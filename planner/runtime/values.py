@@ -173,3 +173,8 @@ def _unpack(raw: Array, count: int, dtype: np.dtype[Any]) -> Array:
     if dtype == np.dtype(ml_dtypes.int4):
         nibbles = np.where(nibbles > 7, nibbles - 16, nibbles)
     return nibbles.astype(dtype)
+
+
+def ort_version() -> str:
+    """Version of the ONNX Runtime in use."""
+    return str(ort.__version__)

@@ -163,7 +163,7 @@ def _queues(draft: Draft, cluster: Cluster, ids: Sequence[str]) -> tuple[DeviceQ
     found: dict[str, list[Segment]] = {device.name: [] for device in cluster.devices}
     for number, segment in enumerate(draft.cut.segments):
         device = draft.cluster.devices[segment.device]
-        compute = sum(int(draft.workload.tasks.compute_ns[task, segment.device]) for task in segment.tasks)
+        compute = draft.cut.compute_ns[number]
         tasks = tuple(op.name for op in segment_ops(draft, number))
         found.setdefault(device.name, []).append(Segment(id=ids[number], compute_ns=compute, tasks=tasks))
     return tuple(DeviceQueue(device=name, segments=tuple(queue)) for name, queue in found.items())

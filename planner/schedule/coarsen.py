@@ -3,8 +3,8 @@
 Three contractions, none of which can make a cycle: a chain (the only successor of one is the only
 successor's only predecessor), a task too small to be worth sending its result away, into its only
 successor, and one too small to be worth sending its input to, into its only predecessor. "Too small": the transfer
-costs at least as much as the task. The first and the condition's form are after MP-DPS's node merging (public code of its
-group: merge u into its only successor v when comm(u, v) >= (w(u) + w(v)) / 2); the condition itself is ours.
+costs at least as much as the task. The first and the condition's form are after MP-DPS's node merging (public code of
+its group: merge u into its only successor v when comm(u, v) >= (w(u) + w(v)) / 2); the condition itself is ours.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ schedule's.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,11 +48,13 @@ class Cut:
     Attributes:
         segments: all segments, device by device.
         transfers: in the order of their makers; where several wait for one channel, the first goes first.
+        compute_ns: what each segment takes: measured as a whole where the profile knows it, else its tasks' sum.
         times: the simulated step.
     """
 
     segments: tuple[CutSegment, ...]
     transfers: tuple[CutTransfer, ...]
+    compute_ns: tuple[int, ...]
     times: ArrayResult
 
     @property
@@ -60,8 +63,17 @@ class Cut:
         return self.times.step_ns
 
 
+Measured = Callable[[CutSegment], int | None]
+"""Measured time of a whole segment, None where there is none."""
+
+
 def cut_schedule(
-    workload: Workload, cluster: Cluster, schedule: Schedule, dispatch_ns: int, *, attempts: int = 2000
+    workload: Workload,
+    cluster: Cluster,
+    schedule: Schedule,
+    dispatch_ns: int,
+    *,
+    attempts: int = 2000,
 ) -> Cut:
     """Cut a schedule into segments.
 
@@ -75,6 +87,55 @@ def cut_schedule(
     cutter = _Cutter(workload, cluster, schedule, dispatch_ns)
     starts = cutter.first_cut()
     return cutter.result(cutter.join(starts, attempts))
+
+
+def recost(cut: Cut, cluster: Cluster, dispatch_ns: int, measured: Measured) -> Cut:
+    """The same segments with the times that are known by now.
+
+    Args:
+        cut: segments and transfers.
+        cluster: its devices and links.
+        dispatch_ns: cost of one segment on top of its tasks.
+        measured: knows whole segments.
+    """
+    compute = [
+        ns if (whole := measured(segment)) is None else whole
+        for segment, ns in zip(cut.segments, cut.compute_ns, strict=True)
+    ]
+    following = [
+        number + 1 if number + 1 < len(cut.segments) and cut.segments[number + 1].device == segment.device else -1
+        for number, segment in enumerate(cut.segments)
+    ]
+    ends = [(cut.segments[t.src].device, cut.segments[t.dst].device, t.nbytes) for t in cut.transfers]
+    carry, channel = link_costs(cluster, ends)
+    times = simulate_arrays(
+        [ns + dispatch_ns for ns in compute],
+        following,
+        [t.src for t in cut.transfers],
+        [t.dst for t in cut.transfers],
+        carry,
+        channel,
+    )
+    return Cut(cut.segments, cut.transfers, tuple(compute), times)
+
+
+def link_costs(cluster: Cluster, transfers: Iterable[tuple[int, int, int]]) -> tuple[I64, I64]:
+    """Time of each transfer on its link, and the channel it queues on: the simulator's rule.
+
+    Args:
+        cluster: devices and links.
+        transfers: source device, destination device, bytes.
+    """
+    links = {(link.src, link.dst): link for link in cluster.links}
+    names = [device.name for device in cluster.devices]
+    channels: dict[tuple[str, ...], int] = {}
+    carry, used = [], []
+    for number, (src, dst, nbytes) in enumerate(transfers):
+        link = links[names[src], names[dst]]
+        own = (link.src, link.dst) if link.bytes_per_s else (link.src, link.dst, str(number))
+        carry.append(link.transfer_ns(nbytes))
+        used.append(channels.setdefault((link.channel,) if link.channel else own, len(channels)))
+    return np.array(carry, dtype=np.int64), np.array(used, dtype=np.int64)
 
 
 class _Cutter:
@@ -107,23 +168,10 @@ class _Cutter:
             seen.add(key)
         self._src, self._dst, self._tensor = src[kept], dst[kept], tensor[kept]
         self._nbytes = tasks.tensor_bytes[self._tensor]
-        self._carry, self._channel = self._links(cluster)
-
-    def _links(self, cluster: Cluster) -> tuple[I64, I64]:
-        """Time of each transfer on its link, and the channel it queues on: the simulator's rule."""
-        links = {(link.src, link.dst): link for link in cluster.links}
-        names = [device.name for device in cluster.devices]
-        channels: dict[tuple[str, ...], int] = {}
-        carry, used = [], []
         ends = zip(
             self._device[self._src].tolist(), self._device[self._dst].tolist(), self._nbytes.tolist(), strict=True
         )
-        for number, (src, dst, nbytes) in enumerate(ends):
-            link = links[names[src], names[dst]]
-            own = (link.src, link.dst) if link.bytes_per_s else (link.src, link.dst, str(number))
-            carry.append(link.transfer_ns(nbytes))
-            used.append(channels.setdefault((link.channel,) if link.channel else own, len(channels)))
-        return np.array(carry, dtype=np.int64), np.array(used, dtype=np.int64)
+        self._carry, self._channel = link_costs(cluster, ends)
 
     def first_cut(self) -> npt.NDArray[np.bool_]:
         """Cuts where the schedule hands something over at a time that a longer segment would miss."""
@@ -179,13 +227,14 @@ class _Cutter:
 
     def result(self, starts: npt.NDArray[np.bool_]) -> Cut:
         """The segmentation with names of numbers."""
-        segment = np.cumsum(starts) - 1
+        number = np.cumsum(starts) - 1
         begins = np.flatnonzero(starts).tolist()
         ends = [*begins[1:], len(starts)]
         order = self._order.tolist()
         segments = tuple(
             CutSegment(int(self._device[low]), tuple(order[low:high])) for low, high in zip(begins, ends, strict=False)
         )
-        columns = (self._tensor, segment[self._src], segment[self._dst], self._nbytes)
+        columns = (self._tensor, number[self._src], number[self._dst], self._nbytes)
         transfers = tuple(CutTransfer(*row) for row in zip(*(column.tolist() for column in columns), strict=True))
-        return Cut(segments, transfers, self.simulate(starts))
+        compute = np.add.reduceat(self._cost, begins).tolist() if begins else []
+        return Cut(segments, transfers, tuple(compute), self.simulate(starts))

@@ -1,8 +1,8 @@
 """Candidates on their way to a plan, and the simple ones among them.
 
-A draft is a workload with a placement and order, cut into segments and simulated. One module makes the simple choices that
-are always in the race (one device, all cores in one session, plain data parallelism, HEFT and DCP on the unsplit graph);
-``fd_dps`` makes the method's own.
+A draft is a workload with a placement and order, cut into segments and simulated. This module makes the simple choices
+that are always in the race (one device, all cores in one session, plain data parallelism, HEFT and DCP on the unsplit
+graph); ``fd_dps`` makes the method's own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from planner.errors import InfeasibleError
 from planner.graph.task_graph import CommCosts, Schedule, TaskGraph
 from planner.model.types import LoadedModel
 from planner.schedule.coarsen import coarsen
-from planner.schedule.cut import Cut, cut_schedule
+from planner.schedule.cut import Cut, CutSegment, cut_schedule, recost
 from planner.schedule.dcp import dcp
 from planner.schedule.heft import heft
 from planner.schedule.lists import one_device, schedule_fixed
@@ -38,6 +38,7 @@ class Draft:
         cluster: the devices it was scheduled on.
         cut: its segments, transfers and simulated times.
         members: for a device that spans others: name -> their names.
+        dispatch_ns: cost of a segment on top of its tasks.
     """
 
     planner: str
@@ -45,6 +46,7 @@ class Draft:
     cluster: Cluster
     cut: Cut
     members: Mapping[str, tuple[str, ...]]
+    dispatch_ns: int = 0
 
     @property
     def step_ns(self) -> int:
@@ -106,7 +108,26 @@ def schedule_coarse(setting: Setting, workload: Workload, scheduler: Scheduler) 
 def finish(setting: Setting, planner: str, workload: Workload, schedule: Schedule) -> Draft:
     """Cut and simulate."""
     cut = cut_schedule(workload, setting.cluster, schedule, setting.dispatch_ns)
-    return Draft(planner, workload, setting.cluster, cut, {})
+    return Draft(planner, workload, setting.cluster, cut, {}, setting.dispatch_ns)
+
+
+def remeasured(draft: Draft, costs: CostTable) -> Draft:
+    """The draft with its segments' times as the profile has them.
+
+    Searching rests on the costs of operators alone, so that it finds the same drafts however many segments have been
+    measured since; only the choice among them rests on measured segments.
+
+    Args:
+        draft: a candidate.
+        costs: with a profile that may know whole segments.
+    """
+
+    def measured(segment: CutSegment) -> int | None:
+        return costs.segment_ns(draft.workload.segment_keys(segment.tasks), draft.cluster.devices[segment.device])
+
+    if not costs.knows_segments:
+        return draft
+    return replace(draft, cut=recost(draft.cut, draft.cluster, draft.dispatch_ns, measured))
 
 
 def one_device_draft(setting: Setting) -> Draft:
@@ -131,7 +152,7 @@ def all_cores_draft(setting: Setting) -> Draft:
     workload = Workloads(setting.model, cluster, setting.costs).build(())
     schedule = one_device(workload.tasks, 0)
     cut = cut_schedule(workload, cluster, schedule, setting.dispatch_ns)
-    return Draft("all-cores", workload, cluster, cut, {ALL_CORES: tuple(d.name for d in devices)})
+    return Draft("all-cores", workload, cluster, cut, {ALL_CORES: tuple(d.name for d in devices)}, setting.dispatch_ns)
 
 
 def all_cores_device(cluster: Cluster) -> Device:

@@ -1,10 +1,11 @@
 """FD-DPS: splits along the dynamic critical path, scheduled by changing priority.
 
-Source: Zeng et al., "FD-DPS", Mathematics 2022, 10(24), 4788 (abstract and public code of its group: see below; the full
-text was not to be had). Theirs: operators are split along tensor dimensions to widen the space of model parallelism; the critical
-path is regenerated as priorities change; its operators are scheduled by priority. From FastT (Yi et al., Middleware 2020): a split is
-kept only if the predicted finish falls. Ours: splits are made for whole runs of operators whose axes match; they are judged by
-simulating the launcher's own segments; the search starts from the best of several ways to split the whole graph.
+Source: Zeng et al., "FD-DPS", Mathematics 2022, 10(24), 4788: its abstract, and public code of its group; the full text
+was not to be had. Theirs: operators are split along tensor dimensions to widen the space of model parallelism; the
+critical path is regenerated as priorities change; its operators are scheduled by priority. From FastT (Yi et al.,
+Middleware 2020): a split is kept only if the predicted finish falls. Ours: splits are made for whole runs of operators
+whose axes match; they are judged by simulating the launcher's own segments; the search starts from the best of several
+ways to split the whole graph.
 
 Symbols: a *move* is a set of splits for a run of operators; the *path* is the critical path of the simulated step.
 """
@@ -40,7 +41,7 @@ class _Search:
     tried: int = 0
 
     def consider(self, splits: Sequence[SplitSpec]) -> bool:
-        """Schedule a set of splits in two ways, shards by number and by dynamic critical path; keep the better if it wins."""
+        """Schedule a set of splits, shards by number and by dynamic critical path; keep the better if it wins."""
         won = False
         for draft in _drafts(self.setting, splits):
             if draft.cut.times.complete and draft.step_ns < self.best.step_ns:
@@ -152,7 +153,7 @@ def _run(setting: Setting, op: Op, axis: SplitAxis, shares: Sequence[int]) -> li
 
 def _critical_ops(draft: Draft, setting: Setting) -> list[Op]:
     """Operators of the unsplit graph on the simulated critical path, costliest first."""
-    finish_ns, start_ns = draft.cut.times.finish_ns, draft.cut.times.start_ns
+    finish_ns, start_ns = draft.cut.times.finish_ns.tolist(), draft.cut.times.start_ns.tolist()
     workload = draft.workload
     costs: dict[str, int] = {}
     for number in _critical_segments(draft, start_ns, finish_ns):
@@ -185,7 +186,7 @@ def _critical_segments(draft: Draft, start_ns: Sequence[int], finish_ns: Sequenc
             senders = [
                 t.src
                 for position, t in enumerate(cut.transfers)
-                if t.dst == current and cut.times.arrival_ns[position] == begin
+                if t.dst == current and int(cut.times.arrival_ns[position]) == begin
             ]
             if not senders:
                 return path

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cluster.types import Cluster, Device
-from planner.cost.estimate import Cost, CostTable
+from planner.cost.estimate import CostTable
+from planner.cost.keys import group_key
+from planner.cost.model import Cost
 from planner.graph.op_graph import Op, OpContext, OpGraph
 from planner.graph.task_graph import CommCosts, TaskGraph
 from planner.model.types import LoadedModel
 from planner.partition.groups import Groups, group_ops
 from planner.partition.lanes import op_lanes
-from planner.partition.split_graph import SplitGraph, build_split_graph
+from planner.partition.split_graph import ShardCache, SplitGraph, build_split_graph
 from planner.split.types import SplitSpec
 
 
@@ -50,6 +52,11 @@ class Workload:
     measured: int
     estimated: int
 
+    def segment_keys(self, tasks: Sequence[int]) -> list[str]:
+        """Profile keys of a segment's tasks."""
+        graph = self.split.graph
+        return [group_key([graph.context(op) for op in self.groups.members[task]]) for task in tasks]
+
     def lanes(self, num_devices: int) -> list[int]:
         """Device of each group when every shard goes to the device of its number."""
         lanes = op_lanes(self.split, num_devices)
@@ -78,6 +85,8 @@ class Workloads:
         self.costs = costs
         # Operators that no split touches are the same objects in every split graph.
         self._known: dict[tuple[int, ...], tuple[tuple[Op, ...], tuple[Cost, ...]]] = {}
+        self._shards: ShardCache = {}
+        self._alike: dict[tuple[object, ...], tuple[tuple[OpContext, ...], tuple[Cost, ...]]] = {}
         self._built: dict[tuple[SplitSpec, ...], Workload] = {}
         self._parents: dict[str, tuple[OpContext, ...]] = {}
         self.least: dict[str, LeastCost] = {}
@@ -99,7 +108,7 @@ class Workloads:
         return self._built[key]
 
     def _build(self, splits: tuple[SplitSpec, ...]) -> Workload:
-        split = build_split_graph(self.model, splits)
+        split = build_split_graph(self.model, splits, self._shards)
         groups = group_ops(split.graph, self.cluster.devices[0].type)
         if not splits:
             for members in groups.members:
@@ -150,11 +159,16 @@ class Workloads:
         if known is not None:
             return known[1]
         contexts = tuple(split.graph.context(op) for op in members)
+        # Equal shards of one operator are the rule: found by their shapes and their (shared) attributes, without a key.
+        alike = tuple(_likeness(context) for context in contexts)
+        if alike in self._alike:
+            return self._alike[alike][1]
         shard = next((split.origin[op.name][0] for op in members if op.name in split.origin), "")
         parent = self._parents.get(shard)
         by_kind = {kind: self.costs.group_ns(contexts, device, parent) for kind, device in self._kinds.items()}
         row = tuple(by_kind[device.kind] for device in self.cluster.devices)
         self._known[identity] = (members, row)
+        self._alike[alike] = (contexts, row)
         return row
 
     def _note_least(self, split: SplitGraph, groups: Groups, costs: Sequence[tuple[Cost, ...]]) -> None:
@@ -180,6 +194,12 @@ class Workloads:
                     weight = split.weights[name]
                     sizes[weight.key or name] = weight.info.nbytes
         return sizes
+
+
+def _likeness(context: OpContext) -> tuple[object, ...]:
+    op = context.op
+    shapes = tuple(None if info is None else (info.dtype, info.dims) for info in (*context.inputs, *context.outputs))
+    return op.domain, op.op_type, id(op.attributes), shapes, context.weights
 
 
 def comm_costs(cluster: Cluster) -> CommCosts:
