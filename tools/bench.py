@@ -1,88 +1,222 @@
-"""The benchmark: every model of ``.models`` that is there, planned for two CPU devices, run and compared.
+"""The benchmark: real models planned for the CPU devices here, run, and compared with ONNX Runtime's own modes.
 
-Light models of the onnx package are used too, with weights that tell inputs apart. Measurements are of this machine:
-compare rows of one table, not tables of two machines.
+Writes ``tests/bench/RESULTS.md`` as it goes. Every case is planned and run in processes of its own; within one, all
+contestants take turns (see ``contest``). Figures are of one machine: compare rows of one table, not tables of two.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
+import os
+import resource
+import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from tests.models import light_path, reweight
-from tools.commands import CommandFailed, Comparison, milliseconds, plan_and_apply, print_table
+import onnxruntime
 
-# File below .models -> batch sizes; chains of operators gain from a batch, branches also without one.
-MADE: Final = {
-    "timm_resnet50": (1, 8),
-    "timm_inception_v3": (1, 8),
-    "timm_densenet121": (8,),
-    "timm_efficientnet_b0": (8,),
-    "timm_pnasnet5large": (1,),
-    "timm_pnasnet_mobile": (1,),
-    "timm_nasnetalarge": (1,),
-    "keras_NASNetMobile": (1,),
-    "transformers_bert_base": (1,),
-    "transformers_gpt2": (1,),
-    "recurrent_ptb_lstm_unrolled": (8,),
-}
-LIGHT: Final = {"squeezenet": (8,), "inception_v1": (1, 8), "shufflenet": (8,)}
+from planner.cluster.cpu import cpu_model_name
+from planner.plan.atomic import write_text_atomically
+from tests.models import LIGHT_MODELS, light_path, reweight
+
+RESULTS: Final = Path("tests/bench/RESULTS.md")
+BATCHES: Final = (1, 8)
+# Made by `make models`; a file that is not there is left out, and named in the results.
+MADE: Final = (
+    "timm_resnet50",
+    "timm_inception_v3",
+    "timm_densenet121",
+    "timm_efficientnet_b0",
+    "timm_pnasnet5large",
+    "timm_pnasnet_mobile",
+    "keras_NASNetMobile",
+    "transformers_bert_base_dynamic",
+    "transformers_gpt2_dynamic",
+    "recurrent_ptb_lstm_unrolled",
+)
+SEQUENCE: Final = 128
 
 
-def cases(models: Path, out: Path, only: str) -> Iterator[tuple[str, Path, int]]:
-    """Name, file and batch of every case whose model is there or can be made from the onnx package."""
-    for name, batches in MADE.items():
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One model at one batch size, with the options of ``fddps plan`` that it needs."""
+
+    name: str
+    path: Path
+    batch: int
+    options: tuple[str, ...]
+
+
+def cases(models: Path, out: Path, only: Sequence[str]) -> Iterator[Case]:
+    """Every case whose model is there or can be made from the onnx package."""
+    for name in MADE:
         path = models / f"{name}.onnx"
-        if only in name and path.exists():
-            yield from ((name, path, batch) for batch in batches)
-    for name, batches in LIGHT.items():
-        path = out / f"light_{name}.onnx"
-        if only not in path.stem:
+        if path.exists() and _wanted(name, only):
+            for batch in BATCHES:
+                yield Case(name, path, batch, _options(name, batch))
+    for light in LIGHT_MODELS:
+        name = f"light_{light}"
+        path = out / f"{name}.onnx"
+        if not _wanted(name, only):
             continue
         if not path.exists():
-            reweight(light_path(name), path, seed=0)
-        yield from ((path.stem, path, batch) for batch in batches)
+            reweight(light_path(light), path, seed=0)
+        for batch in BATCHES:
+            yield Case(name, path, batch, ("--batch", str(batch)))
+
+
+def _wanted(name: str, only: Sequence[str]) -> bool:
+    return not only or any(text in name for text in only)
+
+
+def _options(name: str, batch: int) -> tuple[str, ...]:
+    if not name.endswith("_dynamic"):
+        return ("--batch", str(batch))
+    shape = f"{batch}x{SEQUENCE}"
+    names = ("input_ids", "attention_mask") if "bert" in name else ("input_ids",)
+    return tuple(part for text in names for part in ("--input-shape", f"{text}={shape}"))
+
+
+def run_case(case: Case, out: Path, devices: Sequence[str], seconds: float) -> dict[str, Any]:
+    """Plan cold (no cached costs), run the contest, and return one row.
+
+    Raises:
+        subprocess.CalledProcessError: if a step fails.
+    """
+    plan = out / f"{case.name}-{case.batch}.yaml"
+    cache = out / f"{case.name}-{case.batch}.profile.yaml"
+    cache.unlink(missing_ok=True)
+    command = ["-m", "planner.cli.main", "plan", str(case.path), *devices, *case.options, "-o", str(plan), "--json"]
+    begin = time.perf_counter()
+    planned = json.loads(_python([*command, "--cache", str(cache), "--quiet"]))
+    cold_s = time.perf_counter() - begin
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    result = json.loads(_python(["-m", "tools.contest", str(plan), str(case.path), "--seconds", str(seconds)]))
+    return {**planned, **result, "cold_s": cold_s, "peak_bytes": peak, "name": case.name, "batch": case.batch}
+
+
+def _python(arguments: Sequence[str]) -> str:
+    return subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+HEADING: Final = (
+    "model",
+    "batch",
+    "plan by",
+    "predicted one device",
+    "measured 1 thread",
+    "predicted plan",
+    "measured plan",
+    "speed-up predicted",
+    "measured",
+    "all threads",
+    "parallel",
+    "plan over ORT's best",
+    "rounds",
+    "cold plan s",
+    "planning s",
+    "peak MiB",
+)
+
+
+def row(r: dict[str, Any]) -> tuple[str, ...]:
+    """One table row; times in milliseconds."""
+
+    def ms(value: float) -> str:
+        return f"{value * 1000:.1f}"
+
+    one = r["one_device_step_s"]
+    return (
+        r["name"],
+        str(r["batch"]),
+        r["planner"],
+        ms(one),
+        ms(r["one_thread"]),
+        ms(r["predicted_step_s"]),
+        ms(r["planned"]),
+        f"{one / r['predicted_step_s']:.2f}",
+        f"{r['one_thread_over_planned']:.2f}",
+        ms(r["all_threads"]),
+        ms(r["parallel"]),
+        f"{r['best_over_planned']:.2f}",
+        str(r["rounds"]),
+        f"{r['cold_s']:.1f}",
+        f"{r['planning_s']:.1f}",
+        f"{r['peak_bytes'] / 2**20:.0f}",
+    )
+
+
+def report(rows: Sequence[dict[str, Any]], failed: Sequence[str], command: str) -> str:
+    """The text of the results file."""
+    lines = [
+        "# Results",
+        "",
+        f"Made by `{command}` on {cpu_model_name()}, {len(os.sched_getaffinity(0))} cores, ONNX Runtime",
+        f"{onnxruntime.__version__}. Times are milliseconds, medians of the rounds; contestants take turns in one process with",
+        "pauses of 50 ms. Speed-ups are over the unsplit model on one thread; measured ones, and the ratio to the best of",
+        "ONNX Runtime's own modes (1 thread, all threads, parallel), are medians of the ratios within a round. `cold plan`",
+        "is the whole command with nothing cached, `planning` what is left without profiling, `peak` its largest resident",
+        "memory so far in this run of the benchmark.",
+        "",
+        "| " + " | ".join(HEADING) + " |",
+        "|" + "---|" * len(HEADING),
+        *("| " + " | ".join(row(r)) + " |" for r in rows),
+        "",
+    ]
+    for batch in BATCHES:
+        chosen = [r for r in rows if r["batch"] == batch]
+        if chosen:
+            errors = sorted(
+                abs(r["one_device_step_s"] / r["predicted_step_s"] / r["one_thread_over_planned"] - 1) for r in chosen
+            )
+            lines.append(
+                f"Batch {batch}, {len(chosen)} models: geometric mean speed-up over one thread "
+                f"{_mean(r['one_thread_over_planned'] for r in chosen):.2f}, over ONNX Runtime's best mode "
+                f"{_mean(r['best_over_planned'] for r in chosen):.2f} (least "
+                f"{min(r['best_over_planned'] for r in chosen):.2f}); error of the predicted speed-up: median "
+                f"{errors[len(errors) // 2] * 100:.1f}%, largest {errors[-1] * 100:.1f}%."
+            )
+    lines.extend(f"Failed: {text}" for text in failed)
+    return "\n".join(lines) + "\n"
+
+
+def _mean(values: Iterator[float]) -> float:
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs))
 
 
 def main() -> int:
-    """Command line; 1 if a model could not be planned, run or verified."""
-    parser = argparse.ArgumentParser(description="Plan and run real models on two CPU devices.")
+    """Command line; 1 if a case failed."""
+    parser = argparse.ArgumentParser(description="Plan and run real models on CPU devices.")
     parser.add_argument("--models", type=Path, default=Path(".models"))
-    parser.add_argument("--out", type=Path, default=Path(".models") / "bench", help="folder for plans")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only models whose name contains TEXT")
+    parser.add_argument("--out", type=Path, default=Path(".models") / "bench", help="folder for plans and profiles")
+    parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="models whose name contains TEXT")
     parser.add_argument("--cpus", default="2", help="devices, as in fddps plan")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of the contest of one case")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    results, failed = [], []
-    for name, path, batch in cases(options.models, options.out, options.only):
-        title = f"{name}, {batch}"
-        plan = options.out / f"{name}-{batch}.yaml"
+    options.results.parent.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    failed = [
+        f"{n}: not made" for n in MADE if not (options.models / f"{n}.onnx").exists() and _wanted(n, options.only)
+    ]
+    command = "make bench" if not sys.argv[1:] else f"python -m tools.bench {' '.join(sys.argv[1:])}"
+    for case in cases(options.models, options.out, options.only):
         try:
-            result = plan_and_apply(title, path, plan, ["--cpus", options.cpus, "--batch", str(batch)])
-        except CommandFailed as error:
-            failed.append(f"{title}: {error}")
-            continue
-        results.append(result)
-        print(f"{title}: {milliseconds(result.measured_s)} ms", file=sys.stderr)
-    show(results)
-    for line in failed:
-        print(line, file=sys.stderr)
-    return 1 if failed or not all(result.verified for result in results) else 0
-
-
-def show(results: list[Comparison]) -> None:
-    """Print one row a case."""
-    heading = ("model, batch", "plan by", "one device ms", "plan ms", "speed-up", "predicted ms", "off by", "agree")
-    rows = [heading]
-    for r in results:
-        speedup = "-" if r.speedup is None else f"{r.speedup:.2f}"
-        off = f"{(r.predicted_s / r.measured_s - 1) * 100:+.0f}%"
-        measured = (milliseconds(r.one_device_s), milliseconds(r.measured_s), speedup)
-        rows.append((r.model, r.planner, *measured, milliseconds(r.predicted_s), off, "yes" if r.verified else "NO"))
-    print_table(rows)
+            rows.append(run_case(case, options.out, ["--cpus", options.cpus], options.seconds))
+        except subprocess.CalledProcessError as error:
+            failed.append(f"{case.name}, batch {case.batch}: exit code {error.returncode}")
+        else:
+            print(" | ".join(row(rows[-1])), file=sys.stderr, flush=True)
+        write_text_atomically(options.results, report(rows, failed, command))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

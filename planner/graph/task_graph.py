@@ -27,7 +27,8 @@ class TaskGraph:
         edge_tensor: [edges] which tensor; indexes ``tensor_bytes``.
         tensor_bytes: [tensors] size of each tensor that some edge carries.
         weight_bytes: [tasks] weights the task keeps resident on its device. Tasks may share weights: see ``weight_id``.
-        weight_id: [tasks] tasks with the same non-negative id on one device hold their weights once; -1 for none shared.
+        weight_id: [tasks] tasks with the same non-negative id on one device hold their weights once; -1 for none
+            shared.
         output_bytes: [tasks] bytes of all outputs (activations).
     """
 

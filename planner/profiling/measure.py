@@ -1,8 +1,8 @@
 """Filling a profile: what must be measured for a model on a cluster, and doing it.
 
 What is in the profile already is never measured again. Jobs: the unsplit model on one device of each kind and on all
-cores, and each way of splitting the whole graph with all its lanes running at once. After every job the table is handed to
-``keep``, so that an interrupted run loses one job at most.
+cores, and each way of splitting the whole graph with all its lanes running at once. After every job the table is handed
+to ``keep``, so that an interrupted run loses one job at most.
 """
 
 from __future__ import annotations

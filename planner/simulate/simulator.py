@@ -3,7 +3,8 @@
 Each device runs its segments in queue order. A segment starts when its device is free and all its transfers have
 arrived; it takes ``dispatch_ns + compute_ns``, and its outputs leave when it ends. A transfer takes the link's
 latency and ``nbytes / bandwidth``; links of one channel carry one transfer at a time, in order of readiness, then of
-the plan; a link without a channel queues only behind itself, and one whose bandwidth does not matter not at all. Data that stays on its device needs no transfer: the
+the plan; a link without a channel queues only behind itself, and one whose bandwidth does not matter not at all. Data
+that stays on its device needs no transfer: the
 queue's order covers it. All times are integers, so the same plan gives the same result everywhere.
 """
 
@@ -224,7 +225,7 @@ def _number(plan: Plan) -> _Numbered:
 
 
 def _channel(link: Link, number: int) -> tuple[str, ...]:
-    """What a transfer queues on: the link's channel, or the link itself; shared memory, where only a wake-up counts, has no queue."""
+    """What a transfer queues on: the link's channel, or the link; in shared memory, where only a wake-up counts, nothing."""
     if link.channel:
         return (link.channel,)
     own = (link.src, link.dst)
