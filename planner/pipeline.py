@@ -119,7 +119,7 @@ def make_plan(request: Request) -> Outcome:
     model = load_model(request.model, request.load)
     table, notes = profile_model(request, model)
     begin = time.perf_counter()
-    setting = _setting(request, model, table)
+    setting = make_setting(request, model, table)
     drafts, candidates = _race(request, setting)
     drafts = [remeasured(draft, setting.costs) for draft in drafts]
     running_s = 0.0
@@ -167,7 +167,7 @@ def profile_model(request: Request, model: LoadedModel) -> tuple[ProfileTable, t
     check_feeds(model, request.load.feeds or {})
     if not request.measure:
         return request.profile, ()
-    setting = _setting(request, model, request.profile)
+    setting = make_setting(request, model, request.profile)
     on_cpu = all(device.type == "cpu" for device in request.cluster.devices)
     all_cores = all_cores_device(request.cluster) if on_cpu else None
     ways = whole_graph_ways(setting) if len(request.cluster.devices) > 1 else {}
@@ -203,7 +203,7 @@ def check_feeds(model: LoadedModel, feeds: Mapping[str, Array]) -> None:
             )
 
 
-def _setting(request: Request, model: LoadedModel, table: ProfileTable) -> Setting:
+def make_setting(request: Request, model: LoadedModel, table: ProfileTable) -> Setting:
     cluster = _with_measured_links(request.cluster, table)
     plain = CostTable(table, load_sheets())
     workloads = Workloads(model, cluster, plain)
