@@ -19,9 +19,10 @@ from planner.errors import ProfileError, UsageError
 from planner.graph.op_graph import Array
 from planner.model.load import load_model
 from planner.model.options import LoadOptions
-from planner.pipeline import Outcome, Request, make_plan, profile_model
+from planner.pipeline import make_plan, profile_model
 from planner.plan.schema import Plan
 from planner.profiling.recorded import RecordedRunner
+from planner.request import Outcome, Request
 from planner.resources import data_path
 from planner.runtime.feeds import load_npz
 

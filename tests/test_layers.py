@@ -40,12 +40,14 @@ LAYERS: Final[Mapping[str, int]] = {
     "launcher": 6,
     "schedule": 7,
     "learn": 8,
-    # Runs the candidates that are about to win, for pipeline.
-    "finalists": 8,
-    "pipeline": 9,
+    # What is asked for; then choosing, and running what is about to win; then the whole flow.
+    "request": 8,
+    "choice": 9,
+    "finalists": 9,
+    "pipeline": 10,
     # The pipeline by names of devices, profiles and files, for Python callers and the command line.
-    "api": 10,
-    "cli": 11,
+    "api": 11,
+    "cli": 12,
 }
 
 # Third-party package -> the parts that may import it.

@@ -14,8 +14,8 @@ from planner.cli.terminal import ARGUMENTS, Terminal
 from planner.errors import UsageError
 
 if TYPE_CHECKING:
-    from planner.pipeline import Outcome
     from planner.plan.schema import Plan
+    from planner.request import Outcome
 
 _EPILOG = """\b
 Examples:
@@ -121,7 +121,7 @@ def _before(path: Path, *, check: bool, force: bool, to_file: bool) -> Plan | No
 def _outcome(terminal: Terminal, model: Path, plan_dir: Path, given: dict[str, Any]) -> Outcome:
     from planner.api import DeviceChoice, find_hardware, run_request
     from planner.cluster.types import Cluster
-    from planner.pipeline import Request
+    from planner.request import Request
 
     names = ("gpus", "cpus", "cluster", "profile", "link", "memory_bytes")
     hardware = find_hardware(DeviceChoice(**{name: given[name] for name in names}))

@@ -30,7 +30,7 @@ def command(terminal: Terminal, model: Path, output: Path | None, **given: Any) 
     What was measured before Ctrl-C is kept: run the same command again to go on.
     """
     from planner.api import DeviceChoice, ProfileStore, default_cache, find_hardware, measure_request
-    from planner.pipeline import Request
+    from planner.request import Request
 
     if given["cluster"] is not None:
         raise UsageError("a description cannot be measured", where="--cluster", expected="--cpus or --gpus")

@@ -225,7 +225,7 @@ def _number(plan: Plan) -> _Numbered:
 
 
 def _channel(link: Link, number: int) -> tuple[str, ...]:
-    """What a transfer queues on: the link's channel, or the link; in shared memory, where only a wake-up counts, nothing."""
+    """What a transfer queues on: the link's channel, or the link; in shared memory (only a wake-up counts) nothing."""
     if link.channel:
         return (link.channel,)
     own = (link.src, link.dst)

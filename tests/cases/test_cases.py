@@ -14,9 +14,10 @@ from planner.launcher.planned_session import PlannedSession
 from planner.model.options import LoadOptions
 from planner.partition.segments import load_plan_model, plan_splits
 from planner.partition.split_graph import build_split_graph
-from planner.pipeline import Request, make_plan
+from planner.pipeline import make_plan
 from planner.plan.check import violations
 from planner.plan.schema import Plan
+from planner.request import Request
 from tests.cases.support import CASES, assert_close, load_case
 from tests.plan_checker import plan_problems
 from tests.scatter import scattered_plan

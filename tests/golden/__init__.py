@@ -10,8 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from planner.pipeline import Request, make_plan
+from planner.pipeline import make_plan
 from planner.plan.files import dump_plan
+from planner.request import Request
 from tests.schedule.settings import CLUSTERS, model_path
 
 FOLDER: Final = Path(__file__).resolve().parent

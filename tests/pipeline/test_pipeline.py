@@ -9,16 +9,18 @@ from pathlib import Path
 import onnx
 import pytest
 
+from planner.choice import SIMPLE
 from planner.cluster.types import Cluster
 from planner.cost.profile import Measurement, ProfileKey, ProfileTable, link_key
 from planner.errors import InfeasibleError, UsageError
 from planner.model.load import load_model
 from planner.partition.segments import load_plan_model, plan_splits
 from planner.partition.split_graph import build_split_graph
-from planner.pipeline import PLANNERS, SIMPLE, Request, make_plan
+from planner.pipeline import PLANNERS, make_plan
 from planner.plan.check import violations
 from planner.plan.files import dump_plan, parse_plan
 from planner.plan.schema import Plan
+from planner.request import Request
 from tests.models import save
 from tests.plan_checker import plan_problems
 from tests.schedule.settings import CLUSTERS, MODELS, model_path

@@ -17,11 +17,12 @@ from planner.launcher.planned_session import PlannedSession
 from planner.model.load import load_model
 from planner.model.options import LoadOptions
 from planner.model.simplify import SIMPLIFICATION_VERSION
-from planner.pipeline import Request, make_plan, make_setting
+from planner.pipeline import make_plan, make_setting
 from planner.plan.check import violations
 from planner.plan.files import write_plan
 from planner.plan.schema import CostProvenance, ModelRef, Plan
 from planner.profiling.recorded import RecordedRunner
+from planner.request import Request
 from planner.runtime.feeds import random_feeds
 from planner.schedule.build import Header, build_plan
 from planner.schedule.drafts import finish

@@ -1,4 +1,4 @@
-"""The light models of the onnx package: as shipped against their expected outputs, and with weights that tell inputs apart."""
+"""The light models of the onnx package: as shipped against their expected outputs, and with weights of our own."""
 
 from __future__ import annotations
 

@@ -1,0 +1,147 @@
+"""Choosing among the candidates: what fits, what is fastest, and why."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from planner.cluster.sheets import load_sheets
+from planner.errors import InfeasibleError
+from planner.model.simplify import SIMPLIFICATION_VERSION
+from planner.plan.schema import Candidate, CostProvenance, LowerBounds, ModelRef, Plan
+from planner.request import PLANNER_NAMES, Request
+from planner.schedule.bounds import lower_bound_ns
+from planner.schedule.build import Header, build_plan, with_candidates
+from planner.schedule.drafts import Draft, Setting
+from planner.units import format_size
+from planner.version import __version__
+
+SIMPLE: Final = ("one-device", "all-cores", "data-parallel")
+# A plan of many pieces must be predicted better than a simple choice by this much, in thousandths, to be preferred:
+# predictions of whole sessions are measured, those of pieces are put together.
+MARGIN_PERMILLE: Final = 20
+
+
+def choose(
+    request: Request, setting: Setting, drafts: list[Draft], candidates: list[Candidate], notes: tuple[str, ...]
+) -> tuple[Plan, tuple[str, ...]]:
+    """The best of the drafts as a plan, with what every candidate was predicted to take.
+
+    Args:
+        request: what was asked for.
+        setting: costs and cluster of the race.
+        drafts: one a planner that has any.
+        candidates: planners that had none, with the reason; added to.
+        notes: for the plan.
+
+    Raises:
+        InfeasibleError: if no draft that was asked for fits the devices' memory.
+    """
+    header = plan_header(request, setting, notes)
+    plans: list[Plan] = []
+    too_large: list[Plan] = []
+    for draft in drafts:
+        plan, _ = build_plan(draft, setting.model, header)
+        problem = memory_problem(plan)
+        if problem:
+            candidates.append(Candidate(planner=draft.planner, infeasible=problem))
+            too_large.append(plan)
+        else:
+            candidates.append(Candidate(planner=draft.planner, step_ns=plan.predictions.step_ns))
+            plans.append(plan)
+    wanted = [plan for plan in plans if request.planner in ("auto", plan.planner)]
+    if not wanted:
+        raise _nothing_fits(request.planner, candidates, too_large)
+    best = wanted[0]
+    for plan in wanted[1:]:
+        margin = 0 if plan.planner in SIMPLE else MARGIN_PERMILLE
+        if plan.predictions.step_ns * 1000 < best.predictions.step_ns * (1000 - margin):
+            best = plan
+    one = next((plan.predictions.step_ns for plan in plans if plan.planner == "one-device"), None)
+    order = {name: position for position, name in enumerate(PLANNER_NAMES)}
+    candidates.sort(key=lambda c: order[c.planner])
+    bounds = _bounds(setting, next(d for d in drafts if d.planner == best.planner), best, candidates)
+    return with_candidates(best, _why(best, candidates), candidates, one, bounds), _plan_notes(best)
+
+
+def plan_header(request: Request, setting: Setting, notes: tuple[str, ...]) -> Header:
+    """What a plan of this request says about itself."""
+    reference = ModelRef(
+        path=_relative(request.model, request.plan_dir),
+        digest=setting.model.digest,
+        simplification=SIMPLIFICATION_VERSION,
+        batch=request.load.batch,
+        batch_axes=dict(request.load.batch_axes),
+    )
+    marks = (
+        ["devices share cores: results count, times do not"] if any(d.shared for d in setting.cluster.devices) else []
+    )
+    return Header(
+        request.command,
+        __version__,
+        reference,
+        request.effort,
+        request.seed,
+        CostProvenance(profiles=dict(request.profile_names)),
+        setting.cluster,
+        setting.dispatch_ns,
+        (*setting.model.notes, *marks),
+    )
+
+
+def _relative(model: Path, folder: Path) -> str:
+    return Path(os.path.relpath(model.resolve(), folder.resolve())).as_posix()
+
+
+def memory_problem(plan: Plan) -> str:
+    """Why a plan does not fit its devices' memory; empty if it does."""
+    limits = {device.name: device.memory_bytes for device in plan.cluster.devices}
+    over = [p for p in plan.predictions.devices if p.peak_bytes > limits[p.device]]
+    return ", ".join(f"{p.device} needs {format_size(p.peak_bytes)} of {format_size(limits[p.device])}" for p in over)
+
+
+def _nothing_fits(planner: str, candidates: list[Candidate], too_large: list[Plan]) -> InfeasibleError:
+    """What the devices lack, and what would be enough: for the plan with the least need, and for one device."""
+    wanted = [plan for plan in too_large if planner in ("auto", plan.planner)]
+    if not wanted:
+        reasons = "; ".join(f"{c.planner}: {c.infeasible}" for c in candidates if planner in ("auto", c.planner))
+        return InfeasibleError(f"no plan fits the devices: {reasons}", next_step="choose other devices or planners")
+    needs = {plan.planner: max(p.peak_bytes for p in plan.predictions.devices) for plan in wanted}
+    best = min(wanted, key=lambda plan: needs[plan.planner])
+    sizes = {name: sheet.memory_bytes for name, sheet in load_sheets().items() if sheet.type == "cuda"}
+    kinds = [name for name in sizes if sizes[name] >= needs[best.planner]]
+    enough = f"devices with at least {format_size(needs[best.planner])} each for this plan"
+    if "one-device" in needs and best.planner != "one-device":
+        enough += f", or one with {format_size(needs['one-device'])} for the whole model"
+    if kinds and any(device.type == "cuda" for device in best.cluster.devices):
+        enough += f" (large enough: {', '.join(sorted(kinds, key=lambda name: (sizes[name], name))[:4])})"
+    return InfeasibleError(
+        f"no plan fits the devices' memory: the least, {best.planner}, does not: {memory_problem(best)}",
+        expected=enough,
+        next_step="use such devices, more devices, or a smaller --batch",
+    )
+
+
+def _bounds(setting: Setting, draft: Draft, plan: Plan, candidates: list[Candidate]) -> LowerBounds:
+    split = min(lower_bound_ns(draft.workload.tasks), plan.predictions.step_ns)
+    # Splitting may cost less than the plan's own tasks do: the least that any split seen costs, and never more than
+    # what a candidate was predicted to take.
+    least = setting.workloads.least.values()
+    work = -(-sum(cost.all_ns for cost in least) // len(setting.cluster.devices))
+    longest = max((cost.one_ns for cost in least), default=0)
+    steps = [candidate.step_ns for candidate in candidates if candidate.step_ns is not None]
+    return LowerBounds(split_ns=split, any_ns=min(split, max(work, longest), *steps))
+
+
+def _why(best: Plan, candidates: list[Candidate]) -> str:
+    ranked = sorted((c.step_ns, c.planner) for c in candidates if c.step_ns is not None)
+    others = [f"{name} {ns / 1e6:.3f} ms" for ns, name in ranked if name != best.planner]
+    text = f"{best.planner} is predicted to take {best.predictions.step_ns / 1e6:.3f} ms a step"
+    return f"{text}; the others: {', '.join(others)}" if others else text
+
+
+def _plan_notes(plan: Plan) -> tuple[str, ...]:
+    idle = [queue.device for queue in plan.devices if not queue.segments]
+    spanning = any(device.members for device in plan.cluster.devices)
+    return (f"idle devices: {', '.join(idle)}",) if idle and not spanning else ()
