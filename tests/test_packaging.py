@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,6 +54,26 @@ def test_every_package_is_listed(config: configparser.ConfigParser) -> None:
 
 def test_command_is_declared(config: configparser.ConfigParser) -> None:
     assert config["options.entry_points"]["console_scripts"].split() == ["fddps", "=", "planner.cli.main:main"]
+
+
+def test_every_third_party_import_is_declared(config: configparser.ConfigParser) -> None:
+    """An import that only the extra `test` brings along would fail for whoever installs the tool alone."""
+    extras = config["options.extras_require"]
+    declared = {
+        re.split(r"[<>=]", line)[0].replace("-", "_").lower()
+        for line in (*config["options"]["install_requires"].split(), *extras["gpu"].split())
+    }
+    distributions = {"yaml": "pyyaml", "pynvml": "nvidia_ml_py", "google": "protobuf"}
+    imported = set()
+    for path in sorted((ROOT / "planner").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                imported.add(node.module.split(".")[0])
+    foreign = imported - set(sys.stdlib_module_names) - {"planner"}
+    assert len(foreign) >= 10
+    assert sorted({distributions.get(name, name) for name in foreign} - declared) == []
 
 
 def test_no_more_than_the_gpu_library_in_the_gpu_extra(config: configparser.ConfigParser) -> None:
