@@ -109,13 +109,19 @@ def _parse(spec: str) -> tuple[int, ...]:
     return tuple(range(int(text)))
 
 
-def _device(gpu: Gpu) -> Device:
-    kind = re.sub(r"[^a-z0-9]+", "-", gpu.name.lower()).strip("-")
-    memory = gpu.memory_bytes
+def gpu_kind(nvml_name: str) -> str:
+    """Device kind of a GPU by the driver's name for it: that of its data sheet, or the name itself as a slug."""
     for sheet in load_sheets().values():
-        if gpu.name in sheet.nvml_names:
-            kind, memory = sheet.kind, min(memory, sheet.memory_bytes)
-            break
+        if nvml_name in sheet.nvml_names:
+            return sheet.kind
+    return re.sub(r"[^a-z0-9]+", "-", nvml_name.lower()).strip("-")
+
+
+def _device(gpu: Gpu) -> Device:
+    kind, memory = gpu_kind(gpu.name), gpu.memory_bytes
+    sheet = load_sheets().get(kind)
+    if sheet is not None:
+        memory = min(memory, sheet.memory_bytes)
     return Device(f"cuda:{gpu.index}", kind, "cuda", memory, index=gpu.index, uuid=gpu.uuid)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import onnxruntime as ort
 
+from planner.cluster.gpu import gpu_kind
 from planner.errors import ExecutionError, UsageError
 from planner.plan.schema import ClusterSpec, DeviceSpec
 from planner.units import format_size
@@ -203,7 +204,14 @@ def _check_gpu(spec: DeviceSpec) -> None:
             expected=f"a GPU of kind {spec.kind}",
             next_step="install onnxruntime-gpu, or check the results on the CPU with --on cpu",
         )
-    memory = _nvml_memory(spec.index)
+    memory, kind = _nvml_memory(spec.index), _nvml_kind(spec.index)
+    if kind not in ("", spec.kind):
+        raise ExecutionError(
+            f"CUDA device {spec.index} is of kind {kind}",
+            where=f"device {spec.name}",
+            expected=f"a GPU of kind {spec.kind}",
+            next_step="name another GPU in the device map, or plan again for this one",
+        )
     if memory is not None and int(memory.total) < spec.memory_bytes:
         raise ExecutionError(
             f"CUDA device {spec.index} has {format_size(int(memory.total))} of memory",
@@ -215,12 +223,23 @@ def _check_gpu(spec: DeviceSpec) -> None:
 
 def _nvml_memory(index: int) -> Any:
     """NVML's memory record of a GPU (``total``, ``free``); None without NVML or such a GPU."""
+    return _ask_nvml(index, "nvmlDeviceGetMemoryInfo")
+
+
+def _nvml_kind(index: int) -> str:
+    """Device kind of a GPU; empty without NVML or such a GPU."""
+    name = _ask_nvml(index, "nvmlDeviceGetName")
+    return "" if name is None else gpu_kind(name.decode() if isinstance(name, bytes) else str(name))
+
+
+def _ask_nvml(index: int, question: str) -> Any:
+    """Answer of an NVML function about a GPU; None without NVML or such a GPU."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
         return None
     try:
         nvml.nvmlInit()
-        return nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByIndex(index))
+        return getattr(nvml, question)(nvml.nvmlDeviceGetHandleByIndex(index))
     except nvml.NVMLError:
         return None

@@ -15,6 +15,7 @@ Measured on ONNX Runtime 1.32, and why things are as they are:
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import tempfile
 import threading
@@ -210,6 +211,9 @@ class SegmentSession:
 def providers(device: LocalDevice) -> list[Any]:
     """Execution providers for a device, in ONNX Runtime's form."""
     if device.type == "cuda":
+        # A plan counts GPUs as NVML and nvidia-smi do. CUDA reads this when the first session starts it; by default it
+        # counts from the fastest.
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         return [("CUDAExecutionProvider", {"device_id": str(device.index), **_CUDA_OPTIONS}), "CPUExecutionProvider"]
     return ["CPUExecutionProvider"]
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import onnxruntime as ort
 import pytest
 
@@ -59,6 +62,31 @@ def test_gpu_plans_need_a_gpu_or_the_cpu_instead() -> None:
     found = find_devices(devices, names, on_cpu=True)
     assert all(found.devices[name].type == "cpu" and found.devices[name].cores for name in names)
     assert len(MACHINE) >= 3 or found.warnings
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "message"),
+    [
+        ("Tesla V100-SXM2-16GB", 1 << 34, ""),
+        ("Tesla T4", 1 << 34, "kind t4; expected a GPU of kind v100-sxm2-16gb"),
+        ("Tesla V100-SXM2-16GB", 1 << 30, r"1\.0 GiB of memory"),
+    ],
+)
+def test_gpus_match_by_kind_and_memory(name: str, total: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = SimpleNamespace(
+        NVMLError=OSError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda handle: name,
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=total, free=total),
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider"])
+    if not message:
+        assert find_devices(cluster(gpu("cuda:0", 0)), ["cuda:0"]).devices["cuda:0"].type == "cuda"
+        return
+    with pytest.raises(ExecutionError, match=message):
+        find_devices(cluster(gpu("cuda:0", 0)), ["cuda:0"])
 
 
 def test_wrong_device_maps_are_named() -> None:
