@@ -46,7 +46,7 @@ class ApplyOptions:
     allow_outside: bool = False
     seed: int = 0
     int_high: Mapping[str, int] | int = DEFAULT_INT_HIGH
-    warmup: int = 3
+    warmup: int = 1
     repeat: int = 10
     verify: bool = False
     verify_deep: bool = False
