@@ -160,7 +160,11 @@ class DevicePrediction(_Record):
 
 
 class LowerBounds(_Record):
-    """Proven lower bounds of the step, by the plan's own costs: for its split graph, and for any split."""
+    """Lower bounds of the step, by the plan's own costs.
+
+    ``split_ns`` holds for every schedule of the plan's split graph. ``any_ns`` is by the least cost of every operator
+    over the splits that were tried: an untried split might go below it.
+    """
 
     split_ns: Ns
     any_ns: Ns

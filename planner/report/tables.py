@@ -61,7 +61,7 @@ def candidates_table(plan: Plan) -> Table:
 
 
 def verdict(plan: Plan) -> Text:
-    """The predicted step, why this plan won, and how near it is to the proven bounds."""
+    """The predicted step, why this plan won, and how near it is to the bounds."""
     predictions = plan.predictions
     lines = [f"predicted step {format_time(predictions.step_ns)}, by {printable(plan.planner)}: {printable(plan.why)}"]
     if predictions.one_device_step_ns is not None:
@@ -72,7 +72,7 @@ def verdict(plan: Plan) -> Text:
     bounds = predictions.lower_bounds
     lines.append(
         f"no schedule of these tasks takes less than {format_time(bounds.split_ns)}, "
-        f"no split at all less than {format_time(bounds.any_ns)}"
+        f"no combination of the splits tried less than {format_time(bounds.any_ns)}"
     )
     if predictions.transfer_bytes or plan.transfers:
         lines.append(
