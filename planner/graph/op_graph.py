@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
 import numpy.typing as npt
 
 from planner.units import tensor_nbytes
@@ -191,8 +190,3 @@ class OpGraph:
             for name in op.reads:
                 readers.setdefault(name, []).append(op)
         return readers
-
-
-def as_array(values: Any, dtype: str = "int64") -> Array:
-    """Shorthand for a small constant array."""
-    return np.asarray(values, dtype=np.dtype(dtype))

@@ -87,9 +87,6 @@ class Comparison:
         )
 
 
-NOTHING_COMPARED: Final = Comparison(True, 0.0, 0.0, "", (), 0)
-
-
 @dataclass(slots=True)
 class _Tally:
     max_abs: float = 0.0

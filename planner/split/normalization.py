@@ -26,7 +26,6 @@ from planner.split.common import (
 from planner.split.types import AxisUse, Shard, SplitAxis
 
 _GROUP_SCALE_PER_CHANNEL: Final = 21  # opset; before, GroupNormalization scales whole groups
-_TRAINING_MODE: Final = 14  # opset; before, BatchNormalization trains if it has more than one output
 
 
 def _spatial(rank: int) -> dict[int, str]:
