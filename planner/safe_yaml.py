@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -49,6 +50,16 @@ _LONG_KEY: Final = 100
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]+\Z")
 
 
+def read_limited(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
+    """The bytes of a file for :func:`load_yaml`, which refuses what is too long; one byte more than that at most.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(max_bytes + 1)
+
+
 def load_yaml(
     text: str | bytes,
     where: str,
@@ -76,11 +87,11 @@ def load_yaml(
     """
     try:
         data = text.encode("utf-8") if isinstance(text, str) else text
+        if len(data) > max_bytes:
+            raise error("too large", where=where, expected=f"at most {max_bytes} bytes of YAML")
         data.decode("utf-8")
     except UnicodeError:
         raise error("not a UTF-8 text file", where=where, expected="YAML", next_step="check the path") from None
-    if len(data) > max_bytes:
-        raise error(f"{len(data)} bytes are too many", where=where, expected=f"at most {max_bytes} bytes of YAML")
     return _Builder(where, error, max_depth, max_nodes).build(data)
 
 

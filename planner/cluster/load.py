@@ -23,6 +23,7 @@ from planner.cluster.links import make_link
 from planner.cluster.sheets import link_for, parse_record, sheet_for
 from planner.cluster.types import Cluster, Device, Link
 from planner.errors import ClusterError
+from planner.safe_yaml import read_limited
 from planner.units import parse_size
 
 _MAX_DEVICES = 4096
@@ -77,17 +78,15 @@ def load_cluster(path: Path) -> Cluster:
         ClusterError: if it cannot be read, breaks the form, or names an unknown kind.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_limited(path)
     except OSError as problem:
         raise ClusterError(
             f"cannot be read: {problem.strerror}", where=str(path), next_step="check --cluster"
         ) from None
-    except UnicodeDecodeError:
-        raise ClusterError("not a UTF-8 text file", where=str(path), expected="YAML") from None
     return parse_cluster(text, str(path))
 
 
-def parse_cluster(text: str, where: str) -> Cluster:
+def parse_cluster(text: str | bytes, where: str) -> Cluster:
     """As :func:`load_cluster`, from text."""
     raw = parse_record(_ClusterFile, text, where, ClusterError)
     names = [node.name for node in raw.nodes]

@@ -147,9 +147,11 @@ class _LinksFile(_Record):
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
 
-def parse_record(record: type[RecordT], text: str, where: str, error: type[FddpsError]) -> RecordT:
+def parse_record(record: type[RecordT], text: str | bytes, where: str, error: type[FddpsError]) -> RecordT:
     """A YAML text as a validated record; the first violation is named with its key."""
     data = load_yaml(text, where, error=error)
+    if not isinstance(data, dict):
+        raise error("holds no mapping", where=where, expected="keys and values in YAML", next_step="check the path")
     try:
         return record.model_validate(data)
     except ValidationError as problem:

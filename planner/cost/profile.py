@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.errors import ProfileError
-from planner.safe_yaml import dump_yaml, load_yaml
+from planner.safe_yaml import dump_yaml, load_yaml, read_limited
 
 SCHEMA_ID = "fddps/profile/v1"
 DISPATCH_KEY = "dispatch"
@@ -117,7 +117,7 @@ def read_profile(path: Path) -> ProfileTable:
         ProfileError: if it cannot be read, or breaks the schema.
     """
     try:
-        text = path.read_bytes()
+        text = read_limited(path)
     except OSError as problem:
         raise ProfileError(
             f"cannot be read: {problem.strerror}", where=str(path), next_step="check --profile"
@@ -128,6 +128,8 @@ def read_profile(path: Path) -> ProfileTable:
 def parse_profile(text: str | bytes, where: str) -> ProfileTable:
     """As :func:`read_profile`, from text."""
     data = load_yaml(text, where, error=ProfileError)
+    if not isinstance(data, dict):
+        raise ProfileError("not a profile", where=where, expected=f"a mapping with 'schema: {SCHEMA_ID}'")
     try:
         raw = _File.model_validate(data)
     except ValidationError as problem:
@@ -148,14 +150,6 @@ def parse_profile(text: str | bytes, where: str) -> ProfileTable:
             )
         entries[key_of] = Measurement(entry.ns, entry.repeats, entry.ort, entry.bytes_per_s)
     return ProfileTable(entries)
-
-
-def read_profiles(paths: Iterable[Path]) -> ProfileTable:
-    """Several profile files as one table; later ones win."""
-    table = ProfileTable()
-    for path in paths:
-        table = table.merged(read_profile(path))
-    return table
 
 
 def write_profile(table: ProfileTable, path: Path) -> None:

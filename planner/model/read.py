@@ -50,6 +50,9 @@ def read_model(path: Path, *, allow_outside: bool = False) -> ir.Model:
 
 def _parse(path: Path) -> onnx.ModelProto:
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            # Such a thing may have no end, and nothing could read it a second time when the plan is run.
+            raise _broken(path, "it is a device or a pipe")
         data = path.read_bytes()
     except OSError as error:
         raise ModelError(

@@ -1,29 +1,52 @@
-"""Text files that are either the old ones or the new ones, never half of each."""
+"""Files that are either the old ones or the new ones, never half of each."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from planner.errors import OutputError
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """Write a UTF-8 text file beside its final place, then rename it into place.
+    """As :func:`write_atomically`, for UTF-8 text.
+
+    Raises:
+        OutputError: if the file cannot be written.
+    """
+    data = text.encode("utf-8")
+
+    def write(file: IO[bytes]) -> None:
+        file.write(data)
+
+    write_atomically(path, write)
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    """Write a file beside its final place, then rename it into place.
 
     A symbolic link is followed, so that it keeps pointing where it did. What is no regular file (``/dev/null``, a
-    pipe) is written to directly.
+    pipe) is written to and never renamed over: root would replace the device itself, for all programs.
+
+    Args:
+        path: the file.
+        write: writes the contents to an open, seekable file.
 
     Raises:
         OutputError: if the file cannot be written.
     """
     try:
-        target = path.resolve()
+        # Not Path.resolve: a link to itself is no OSError there. It leads nowhere, so it is what gets replaced.
+        target = Path(os.path.realpath(path))
         if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8", newline="\n")
-            return
-        _replace(target, text)
+            _pour(target, write)
+        else:
+            _replace(target, write)
     except OSError as problem:
         raise OutputError(
             f"cannot be written: {problem.strerror or problem}",
@@ -33,11 +56,18 @@ def write_text_atomically(path: Path, text: str) -> None:
         ) from None
 
 
-def _replace(target: Path, text: str) -> None:
+def _pour(target: Path, write: Callable[[IO[bytes]], None]) -> None:
+    with target.open("wb") as out, tempfile.TemporaryFile() as file:
+        write(file)
+        file.seek(0)
+        shutil.copyfileobj(file, out)
+
+
+def _replace(target: Path, write: Callable[[IO[bytes]], None]) -> None:
     beside = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
     try:
-        with beside.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with beside.open("wb") as file:
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         if target.exists():

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 
 from planner.errors import InputError, OutputError
 from planner.graph.op_graph import Array, TensorInfo
+from planner.plan.atomic import write_atomically
 from planner.runtime.values import FOREIGN_TYPES, dtype_of, numpy_dtype
 
 DEFAULT_INT_HIGH: Final = 100
@@ -115,21 +115,17 @@ def save_npz(path: str | Path, arrays: Mapping[str, Any]) -> None:
         OutputError: if the file cannot be written, or a value is no array.
     """
     target = Path(path)
-    beside = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
+
+    def write(file: IO[bytes]) -> None:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            for name, value in arrays.items():
+                _write_entry(archive, name, value, target)
+
     try:
-        try:
-            with zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-                for name, value in arrays.items():
-                    _write_entry(archive, name, value, target)
-            os.replace(beside, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
-    except (OSError, ValueError, UnicodeError) as problem:
-        reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+        write_atomically(target, write)
+    except (ValueError, UnicodeError) as problem:
         raise OutputError(
-            f"cannot be written: {reason}",
+            f"cannot be written: {problem}",
             where=str(target),
             expected="a file in an existing folder that you may write to",
         ) from None

@@ -105,3 +105,9 @@ def test_missing_and_binary_files(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(ClusterError, match="UTF-8"):
         load_cluster(tmp_path / "b.yaml")
+
+
+@pytest.mark.parametrize("text", ["", "hello", "[1]"])
+def test_a_file_without_keys_is_named_without_words_of_the_library(text: str) -> None:
+    with pytest.raises(ClusterError, match=r"^c\.yaml: holds no mapping"):
+        parse_cluster(text, "c.yaml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.errors import ClusterError, PlanError, UsageError
-from planner.safe_yaml import dump_yaml, load_yaml
+from planner.errors import ClusterError, FddpsError, PlanError, UsageError
+from planner.safe_yaml import dump_yaml, load_yaml, read_limited
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
 SCALARS = (
@@ -118,3 +119,11 @@ def test_empty_document() -> None:
 def test_unknown_type_is_an_error() -> None:
     with pytest.raises(TypeError):
         dump_yaml({"a": {1, 2}})
+
+
+def test_no_more_of_a_file_is_read_than_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FddpsError, match="too large"):
+        load_yaml(read_limited(Path("/dev/zero"), 100), "zero", max_bytes=100)
+    (tmp_path / "cut").write_bytes("é".encode() * 51)
+    with pytest.raises(FddpsError, match="too large"):
+        load_yaml(read_limited(tmp_path / "cut", 100), "cut", max_bytes=100)

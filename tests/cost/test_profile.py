@@ -114,3 +114,9 @@ def test_missing_and_unwritable_files(tmp_path: Path) -> None:
         read_profile(tmp_path / "none.yaml")
     with pytest.raises(ProfileError, match="cannot be written"):
         write_profile(TABLE, tmp_path / "no" / "p.yaml")
+
+
+@pytest.mark.parametrize("text", ["", "hello", "[1]"])
+def test_a_file_without_keys_is_no_profile(text: str) -> None:
+    with pytest.raises(ProfileError, match=r"^p\.yaml: not a profile; expected a mapping"):
+        parse_profile(text, "p.yaml")

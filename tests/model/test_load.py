@@ -46,6 +46,13 @@ def test_a_truncated_file(tmp_path: Path) -> None:
         load_model(path, LoadOptions(batch=1))
 
 
+def test_a_pipe_or_a_device_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(ModelError, match="device or a pipe"):
+            load_model(path)
+
+
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="No such file"):
         load_model(tmp_path / "none.onnx")

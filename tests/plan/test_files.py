@@ -285,9 +285,23 @@ def test_where_nothing_can_be_written_is_an_output_error(tmp_path: Path) -> None
     assert os.listdir(tmp_path) == []
 
 
-def test_a_device_file_is_written_to(tmp_path: Path) -> None:
-    write_plan(make_plan(), "/dev/null")
-    assert not Path("/dev/null").is_file()
+def test_what_is_no_regular_file_is_written_to_and_stays(tmp_path: Path) -> None:
+    # A pipe, not /dev/null: if this went wrong, root would lose the device for all programs.
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_plan(make_plan(), pipe)
+        assert os.read(end, 1 << 16).decode() == dump_plan(make_plan())
+    finally:
+        os.close(end)
+    assert pipe.is_fifo() and os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_link_to_itself_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    write_plan(make_plan(), tmp_path / "loop")
+    assert read_plan(tmp_path / "loop") == make_plan()
 
 
 def with_model(path: str) -> Plan:

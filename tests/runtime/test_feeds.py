@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -82,6 +84,22 @@ def test_a_failed_write_leaves_the_old_file(tmp_path) -> None:
     assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["out.npz"]
     with pytest.raises(OutputError, match="cannot be written"):
         save_npz(tmp_path / "no" / "out.npz", {})
+
+
+def test_what_is_no_regular_file_is_written_to_and_links_stay(tmp_path) -> None:
+    # A pipe, not /dev/null: if this went wrong, root would lose the device for all programs.
+    pipe, link, copy = tmp_path / "pipe", tmp_path / "link.npz", tmp_path / "copy.npz"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        save_npz(pipe, {"x": np.arange(4)})
+        copy.write_bytes(os.read(end, 1 << 16))
+    finally:
+        os.close(end)
+    assert pipe.is_fifo() and load_npz(copy)["x"].tolist() == [0, 1, 2, 3]
+    link.symlink_to(copy)
+    save_npz(link, {"x": np.arange(2)})
+    assert link.is_symlink() and load_npz(copy)["x"].tolist() == [0, 1]
 
 
 def test_bad_files_are_one_line(tmp_path) -> None:
