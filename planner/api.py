@@ -25,6 +25,7 @@ from planner.profiling.recorded import RecordedRunner
 from planner.request import Outcome, Request
 from planner.resources import data_path
 from planner.runtime.feeds import load_npz
+from planner.runtime.values import ort_version
 
 Note = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
@@ -304,8 +305,9 @@ def run_request(request: Request, hardware: Hardware, cache: Path | None = None)
         profile_names=hardware.profile_names,
         keep=store.keep if hardware.measure else request.keep,
     )
+    version_note = request.profile.version_note(ort_version())
     outcome = make_plan(request)
-    return replace(outcome, notes=(*outcome.notes, *said))
+    return replace(outcome, notes=(*([version_note] if version_note else []), *outcome.notes, *said))
 
 
 def measure_request(request: Request, store: ProfileStore) -> tuple[ProfileTable, tuple[str, ...]]:

@@ -93,7 +93,9 @@ def command_line(arguments: Sequence[str]) -> str:
     """The command as the plan records it: without folders, output and cache, so that it is the same everywhere."""
     import shlex
 
-    words, skip = ["fddps"], False
+    words, skip, named = ["fddps"], False, False
+    # Their values begin with a tensor's name, which may have slashes in it.
+    naming = ("--input-shape", "--batch-axis")
     dropped = ("-o", "--output", "--cache", "--max-slowdown")
     flags = ("--check", "--force", "--json", "-v", "-vv", "--verbose", "-q", "--quiet")
     for word in arguments:
@@ -101,9 +103,12 @@ def command_line(arguments: Sequence[str]) -> str:
             skip = False
         elif word in dropped:
             skip = True
+        elif named or word.startswith(tuple(f"{name}=" for name in naming)):
+            words.append(word)
         elif word not in flags and not word.startswith(("-o", *(f"{name}=" for name in dropped[1:]))):
             head, equals, tail = word.rpartition("=") if word.startswith("--") else ("", "", word)
             words.append(head + equals + (Path(tail).name if "/" in tail else tail))
+        named = word in naming
     return shlex.join(words)
 
 

@@ -163,6 +163,8 @@ def test_the_recorded_command_drops_paths_and_where_it_goes() -> None:
         "a/i.npz",
     ]
     assert command_line(words) == "fddps plan m.onnx --profile=q.yaml --inputs i.npz"
+    shaped = ["plan", "/a/m.onnx", "--input-shape", "in/x=1x3", "--batch-axis=in/y=1", "--force"]
+    assert command_line(shaped) == "fddps plan m.onnx --input-shape in/x=1x3 --batch-axis=in/y=1"
 
 
 def test_a_device_without_enough_memory_says_what_would_fit() -> None:

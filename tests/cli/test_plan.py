@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,14 @@ def test_a_measured_profile_plans_without_measuring(folder: Path) -> None:
     other = data(run("plan", "mlp.onnx", "--batch", "5", "--cpus", "2x1", "--profile", "p.yaml", "--json"))
     assert other["estimated"] > 0
     assert Path("p.yaml").read_bytes() == before
+
+
+def test_costs_of_another_onnxruntime_are_noted(folder: Path) -> None:
+    run("profile", "mlp.onnx", "--batch", "4", "--cpus", "2x1", "-o", "p.yaml")
+    old = re.sub(r"ort: [^,}]+", 'ort: "1.1.0"', Path("p.yaml").read_text(encoding="utf-8"))
+    Path("old.yaml").write_text(old, encoding="utf-8")
+    notes = [data(run(*MLP, "--cpus", "2x1", "--profile", name, "--json"))["notes"] for name in ("p.yaml", "old.yaml")]
+    assert [any("measured with ONNX Runtime 1.1.0" in note for note in found) for found in notes] == [False, True]
 
 
 def test_planning_twice_gives_the_same_bytes(folder: Path) -> None:
