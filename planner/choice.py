@@ -14,7 +14,7 @@ from planner.request import PLANNER_NAMES, Request
 from planner.schedule.bounds import lower_bound_ns
 from planner.schedule.build import Header, build_plan, with_candidates
 from planner.schedule.drafts import Draft, Setting
-from planner.units import format_size
+from planner.units import format_size, format_time
 from planner.version import __version__
 
 SIMPLE: Final = ("one-device", "all-cores", "data-parallel")
@@ -53,16 +53,26 @@ def choose(
     wanted = [plan for plan in plans if request.planner in ("auto", plan.planner)]
     if not wanted:
         raise _nothing_fits(request.planner, candidates, too_large)
-    best = wanted[0]
-    for plan in wanted[1:]:
-        margin = 0 if plan.planner in SIMPLE else MARGIN_PERMILLE
-        if plan.predictions.step_ns * 1000 < best.predictions.step_ns * (1000 - margin):
-            best = plan
+    best = _best(wanted)
     one = next((plan.predictions.step_ns for plan in plans if plan.planner == "one-device"), None)
     order = {name: position for position, name in enumerate(PLANNER_NAMES)}
     candidates.sort(key=lambda c: order[c.planner])
     bounds = _bounds(setting, next(d for d in drafts if d.planner == best.planner), best, candidates)
     return with_candidates(best, _why(best, candidates), candidates, one, bounds), _plan_notes(best)
+
+
+def _best(plans: list[Plan]) -> Plan:
+    """The fastest, of equal ones the first; one of many pieces only if it beats the simple ones by the margin."""
+
+    def fastest(some: list[Plan]) -> Plan | None:
+        return min(some, key=lambda plan: plan.predictions.step_ns, default=None)
+
+    simple = fastest([plan for plan in plans if plan.planner in SIMPLE])
+    pieces = fastest([plan for plan in plans if plan.planner not in SIMPLE])
+    if simple is None or pieces is None:
+        return simple or pieces or plans[0]
+    limit = simple.predictions.step_ns * (1000 - MARGIN_PERMILLE)
+    return pieces if pieces.predictions.step_ns * 1000 < limit else simple
 
 
 def plan_header(request: Request, setting: Setting, notes: tuple[str, ...]) -> Header:
@@ -83,11 +93,18 @@ def plan_header(request: Request, setting: Setting, notes: tuple[str, ...]) -> H
         reference,
         request.effort,
         request.seed,
-        CostProvenance(profiles=dict(request.profile_names)),
+        CostProvenance(profiles=dict(request.profile_names), onnxruntime=_versions(setting)),
         setting.cluster,
         setting.dispatch_ns,
         (*setting.model.notes, *marks),
     )
+
+
+def _versions(setting: Setting) -> str:
+    """Versions of ONNX Runtime that the profile was measured with."""
+    profile = setting.costs.profile
+    found = {entry.ort_version for entry in profile.entries.values()} if profile else set()
+    return ", ".join(sorted(found))
 
 
 def _relative(model: Path, folder: Path) -> str:
@@ -136,8 +153,8 @@ def _bounds(setting: Setting, draft: Draft, plan: Plan, candidates: list[Candida
 
 def _why(best: Plan, candidates: list[Candidate]) -> str:
     ranked = sorted((c.step_ns, c.planner) for c in candidates if c.step_ns is not None)
-    others = [f"{name} {ns / 1e6:.3f} ms" for ns, name in ranked if name != best.planner]
-    text = f"{best.planner} is predicted to take {best.predictions.step_ns / 1e6:.3f} ms a step"
+    others = [f"{name} {format_time(ns)}" for ns, name in ranked if name != best.planner]
+    text = f"{best.planner} is predicted to take {format_time(best.predictions.step_ns)} a step"
     return f"{text}; the others: {', '.join(others)}" if others else text
 
 
