@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Final
 
 from planner.cluster.sheets import load_sheets
+from planner.cost.profile import ProfileKey, ProfileTable
 from planner.errors import InfeasibleError
 from planner.model.simplify import SIMPLIFICATION_VERSION
+from planner.plan.files import relative_model_path
 from planner.plan.schema import Candidate, CostProvenance, LowerBounds, ModelRef, Plan
 from planner.request import PLANNER_NAMES, Request
 from planner.schedule.bounds import lower_bound_ns
@@ -24,7 +24,7 @@ MARGIN_PERMILLE: Final = 20
 
 
 def choose(
-    request: Request, setting: Setting, drafts: list[Draft], candidates: list[Candidate], notes: tuple[str, ...]
+    request: Request, setting: Setting, drafts: list[Draft], candidates: list[Candidate]
 ) -> tuple[Plan, tuple[str, ...]]:
     """The best of the drafts as a plan, with what every candidate was predicted to take.
 
@@ -33,12 +33,11 @@ def choose(
         setting: costs and cluster of the race.
         drafts: one a planner that has any.
         candidates: planners that had none, with the reason; added to.
-        notes: for the plan.
 
     Raises:
         InfeasibleError: if no draft that was asked for fits the devices' memory.
     """
-    header = plan_header(request, setting, notes)
+    header = plan_header(request, setting)
     plans: list[Plan] = []
     too_large: list[Plan] = []
     for draft in drafts:
@@ -57,7 +56,9 @@ def choose(
     one = next((plan.predictions.step_ns for plan in plans if plan.planner == "one-device"), None)
     order = {name: position for position, name in enumerate(PLANNER_NAMES)}
     candidates.sort(key=lambda c: order[c.planner])
-    bounds = _bounds(setting, next(d for d in drafts if d.planner == best.planner), best, candidates)
+    draft = next(draft for draft in drafts if draft.planner == best.planner)
+    best = best.model_copy(update={"costs": _provenance(best, draft, setting)})
+    bounds = _bounds(setting, draft, best, candidates)
     return with_candidates(best, _why(best, candidates), candidates, one, bounds), _plan_notes(best)
 
 
@@ -75,10 +76,10 @@ def _best(plans: list[Plan]) -> Plan:
     return pieces if pieces.predictions.step_ns * 1000 < limit else simple
 
 
-def plan_header(request: Request, setting: Setting, notes: tuple[str, ...]) -> Header:
+def plan_header(request: Request, setting: Setting) -> Header:
     """What a plan of this request says about itself."""
     reference = ModelRef(
-        path=_relative(request.model, request.plan_dir),
+        path=relative_model_path(request.model, request.plan_dir / "plan.yaml"),
         digest=setting.model.digest,
         simplification=SIMPLIFICATION_VERSION,
         batch=request.load.batch,
@@ -93,22 +94,29 @@ def plan_header(request: Request, setting: Setting, notes: tuple[str, ...]) -> H
         reference,
         request.effort,
         request.seed,
-        CostProvenance(profiles=dict(request.profile_names), onnxruntime=_versions(setting)),
+        CostProvenance(profiles=dict(request.profile_names)),
         setting.cluster,
         setting.dispatch_ns,
         (*setting.model.notes, *marks),
     )
 
 
-def _versions(setting: Setting) -> str:
-    """Versions of ONNX Runtime that the profile was measured with."""
-    profile = setting.costs.profile
-    found = {entry.ort_version for entry in profile.entries.values()} if profile else set()
-    return ", ".join(sorted(found))
-
-
-def _relative(model: Path, folder: Path) -> str:
-    return Path(os.path.relpath(model.resolve(), folder.resolve())).as_posix()
+def _provenance(plan: Plan, draft: Draft, setting: Setting) -> CostProvenance:
+    """Which measurements the plan rests on: a digest of just those, so that others in the same file do not matter."""
+    table = setting.costs.profile
+    found = {}
+    for device in draft.cluster.devices if table else ():
+        for key in draft.workload.segment_keys(range(draft.workload.tasks.num_tasks)):
+            entry = table.find(device.kind, device.type, key) if table else None
+            if entry is not None:
+                found[ProfileKey(device.kind, device.type, key)] = entry
+    if not found:
+        return plan.costs
+    used = ProfileTable(found)
+    versions = ", ".join(sorted({entry.ort_version for entry in found.values()}))
+    return plan.costs.model_copy(
+        update={"profiles": {**plan.costs.profiles, "measured": used.digest()}, "onnxruntime": versions}
+    )
 
 
 def memory_problem(plan: Plan) -> str:
@@ -141,14 +149,21 @@ def _nothing_fits(planner: str, candidates: list[Candidate], too_large: list[Pla
 
 
 def _bounds(setting: Setting, draft: Draft, plan: Plan, candidates: list[Candidate]) -> LowerBounds:
+    """Bounds that hold beside measured segments, which may take less than their tasks together."""
     split = min(lower_bound_ns(draft.workload.tasks), plan.predictions.step_ns)
-    # Splitting may cost less than the plan's own tasks do: the least that any split seen costs, and never more than
-    # what a candidate was predicted to take.
+    steps = [candidate.step_ns for candidate in candidates if candidate.step_ns is not None]
+    return LowerBounds(split_ns=split, any_ns=min(split, tried_bound_ns(setting), *steps))
+
+
+def tried_bound_ns(setting: Setting) -> int:
+    """No plan of any split that has been built takes less, by the costs of its tasks.
+
+    The least that each operator's shards cost together, shared out among all devices; and the least that its largest
+    shard costs.
+    """
     least = setting.workloads.least.values()
     work = -(-sum(cost.all_ns for cost in least) // len(setting.cluster.devices))
-    longest = max((cost.one_ns for cost in least), default=0)
-    steps = [candidate.step_ns for candidate in candidates if candidate.step_ns is not None]
-    return LowerBounds(split_ns=split, any_ns=min(split, max(work, longest), *steps))
+    return max(work, max((cost.one_ns for cost in least), default=0))
 
 
 def _why(best: Plan, candidates: list[Candidate]) -> str:

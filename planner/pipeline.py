@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from planner.choice import SIMPLE, choose, plan_header
+from planner.choice import SIMPLE, choose, memory_problem, plan_header
 from planner.cluster.sheets import load_sheets
 from planner.cluster.types import Cluster
 from planner.cost.estimate import CostTable
@@ -67,36 +67,38 @@ def make_plan(request: Request) -> Outcome:
     if request.measure:
         start = time.perf_counter()
         table, drafts, failed = _run_finalists(request, setting, table, drafts)
-        notes = (*notes, *failed)
+        candidates.extend(failed)
         running_s = time.perf_counter() - start
-    plan, more = choose(request, setting, drafts, candidates, notes)
+    plan, more = choose(request, setting, drafts, candidates)
     return Outcome(plan, table, (*model.notes, *notes, *more), time.perf_counter() - begin - running_s)
 
 
 def _run_finalists(
     request: Request, setting: Setting, table: ProfileTable, drafts: list[Draft]
-) -> tuple[ProfileTable, list[Draft], tuple[str, ...]]:
+) -> tuple[ProfileTable, list[Draft], list[Candidate]]:
     """Run what is about to win until everything that could win has been run; what cannot run is out of the race."""
     shared = any(device.shared for device in setting.cluster.devices)
-    notes: list[str] = []
+    failed: list[Candidate] = []
     while not shared:
         chosen = next((d for d in finalists(drafts) if missing_segments(d, table)), None)
         if chosen is None:
             break
         request.progress(f"running the plan of {chosen.planner}", 0, 1)
-        plan, _ = build_plan(chosen, setting.model, plan_header(request, setting, ()))
+        plan, _ = build_plan(chosen, setting.model, plan_header(request, setting))
         try:
+            if problem := memory_problem(plan):
+                raise InfeasibleError(problem)
             found = run_finalist(
                 chosen, plan, request.model, request.load.feeds or {}, ort_version(), setting.dispatch_ns
             )
-        except (ExecutionError, InputError) as problem:
-            notes.append(f"{chosen.planner}: its plan could not be run and is left out ({problem})")
+        except (ExecutionError, InputError, InfeasibleError) as error:
+            failed.append(Candidate(planner=chosen.planner, infeasible=f"its plan cannot be run: {error}"))
             drafts = [draft for draft in drafts if draft is not chosen]
             continue
         table = ProfileTable({**found.entries, **table.entries})
         request.keep(table)
         drafts = [remeasured(draft, replace(setting.costs, profile=table)) for draft in drafts]
-    return table, drafts, tuple(notes)
+    return table, drafts, failed
 
 
 def profile_model(request: Request, model: LoadedModel) -> tuple[ProfileTable, tuple[str, ...]]:
@@ -165,6 +167,7 @@ def make_setting(request: Request, model: LoadedModel, table: ProfileTable) -> S
         request.load.batch_axes,
         dispatch,
         request.effort,
+        request.seed,
     )
 
 

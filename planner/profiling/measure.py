@@ -99,6 +99,8 @@ def measure(
     total = len(jobs) + 1
     progress("hand-overs", 0, total)
     table = _measure_overheads(cluster, table)
+    if table is not known:
+        keep(table)
     for position, job in enumerate(jobs):
         progress(job.name, position + 1, total)
         split = build_split_graph(model, job.splits)
@@ -187,7 +189,12 @@ def _run(
         )
         lane = picked[kernels_of]
         shares, _ = attribute(times[kernels_of].kernels, lane.groups)
-        for key, measurement in _scaled(lane, shares, times[kernels_of].step_ns):
+        if not sum(shares):
+            raise ExecutionError("the profiler named no kernel", where=lane.device.name, expected="kernel times")
+        # A run's own overhead is counted once a segment, not in the operators.
+        overhead = table.find(lane.device.kind, lane.device.type, DISPATCH_KEY)
+        step_ns = max(times[kernels_of].step_ns - (overhead.ns if overhead else 0), 1)
+        for key, measurement in _scaled(lane, shares, step_ns):
             if key not in table.entries and key not in found:
                 found[key] = measurement
     return ProfileTable(found)

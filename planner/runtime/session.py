@@ -87,6 +87,8 @@ def cpu_options(cores: Sequence[int], *, spin: bool) -> ort.SessionOptions:
         options.add_session_config_entry("session.intra_op_thread_affinities", groups)
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    # Else a cut behind a DequantizeLinear lets a fusion requantise the activation: not the whole model's numbers.
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     return options
 
 

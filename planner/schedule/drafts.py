@@ -21,6 +21,7 @@ from planner.schedule.coarsen import coarsen
 from planner.schedule.cut import Cut, CutSegment, cut_schedule, recost
 from planner.schedule.dcp import dcp
 from planner.schedule.heft import heft
+from planner.schedule.improve import improve
 from planner.schedule.lists import one_device, schedule_fixed
 from planner.schedule.workload import Workload, Workloads, comm_costs
 from planner.split.propagate import AxisCache, batch_layouts, spread
@@ -67,6 +68,7 @@ class Setting:
         batch_axes: batch dimension of an input where it is not 0.
         dispatch_ns: cost of a segment on top of its tasks.
         effort: how much work the search may do: ``quick``, ``normal`` or ``thorough``.
+        seed: of what is drawn at random: local search, with thorough effort.
     """
 
     model: LoadedModel
@@ -77,6 +79,7 @@ class Setting:
     batch_axes: Mapping[str, int]
     dispatch_ns: int
     effort: str
+    seed: int = 0
 
     @property
     def comm(self) -> CommCosts:
@@ -100,9 +103,36 @@ Scheduler = Callable[[TaskGraph, CommCosts], Schedule]
 
 
 def schedule_coarse(setting: Setting, workload: Workload, scheduler: Scheduler) -> Schedule:
-    """Contract, schedule, expand."""
+    """Contract, schedule, expand.
+
+    Contracted tasks may be too large for a device's memory where their parts are not: then the parts are scheduled.
+
+    Raises:
+        InfeasibleError: if the parts do not fit either.
+    """
     coarse = coarsen(workload.tasks, setting.comm)
-    return coarse.expand(scheduler(coarse.tasks, setting.comm), workload.tasks)
+    try:
+        schedule = scheduler(coarse.tasks, setting.comm)
+    except InfeasibleError:
+        return scheduler(workload.tasks, setting.comm)
+    return coarse.expand(schedule, workload.tasks)
+
+
+def dcp_schedule(setting: Setting, workload: Workload) -> Schedule:
+    """Dynamic critical path scheduling; with thorough effort, improved by local search.
+
+    Raises:
+        InfeasibleError: if the tasks do not fit the devices' memory.
+    """
+
+    def scheduler(tasks: TaskGraph, comm: CommCosts) -> Schedule:
+        limit = setting.memory_limit
+        schedule = dcp(tasks, comm, memory_limit=limit)
+        if setting.effort != "thorough":
+            return schedule
+        return improve(tasks, comm, schedule, effort="normal", seed=setting.seed, memory_limit=limit)
+
+    return schedule_coarse(setting, workload, scheduler)
 
 
 def finish(setting: Setting, planner: str, workload: Workload, schedule: Schedule) -> Draft:
@@ -198,7 +228,4 @@ def heft_draft(setting: Setting) -> Draft:
 def dcp_draft(setting: Setting) -> Draft:
     """Dynamic critical path scheduling on the unsplit graph."""
     workload = setting.workloads.build(())
-    schedule = schedule_coarse(
-        setting, workload, lambda tasks, comm: dcp(tasks, comm, memory_limit=setting.memory_limit)
-    )
-    return finish(setting, "dcp", workload, schedule)
+    return finish(setting, "dcp", workload, dcp_schedule(setting, workload))

@@ -13,14 +13,15 @@ Symbols: a *move* is a set of splits for a run of operators; the *path* is the c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from planner.errors import InfeasibleError
 from planner.graph.op_graph import Op
-from planner.schedule.dcp import dcp
-from planner.schedule.drafts import Draft, Setting, finish, schedule_coarse
+from planner.schedule.drafts import Draft, Setting, dcp_schedule, finish
 from planner.schedule.lists import schedule_fixed
+from planner.schedule.memory import device_need
 from planner.split.propagate import batch_layouts, spread
 from planner.split.types import SplitAxis, SplitSpec
 
@@ -37,33 +38,49 @@ _WAYS: Final = (
 @dataclass(slots=True)
 class _Search:
     setting: Setting
-    best: Draft
+    best: Draft | None = None
     tried: int = 0
 
     def consider(self, splits: Sequence[SplitSpec]) -> bool:
         """Schedule a set of splits, shards by number and by dynamic critical path; keep the better if it wins."""
         won = False
         for draft in _drafts(self.setting, splits):
-            if draft.cut.times.complete and draft.step_ns < self.best.step_ns:
+            if not draft.cut.times.complete:
+                continue
+            if self.best is None or self._rank(draft) < self._rank(self.best):
                 self.best = draft
                 won = True
         return won
+
+    def _rank(self, draft: Draft) -> tuple[int, int]:
+        """What does not fit comes after all that does; then the step counts."""
+        return overflow_bytes(self.setting, draft), draft.step_ns
+
+
+def overflow_bytes(setting: Setting, draft: Draft) -> int:
+    """By how much a draft's tasks exceed the devices' memory: weights, and the largest working set."""
+    device = [0] * draft.workload.tasks.num_tasks
+    for segment in draft.cut.segments:
+        for task in segment.tasks:
+            device[task] = segment.device
+    need = device_need(draft.workload.tasks, device)
+    return sum(max(0, used - limit) for used, limit in zip(need, setting.memory_limit, strict=False))
 
 
 def fd_dps_draft(setting: Setting) -> Draft:
     """Search splits and schedule.
 
     Raises:
-        InfeasibleError: if no schedule fits the devices' memory.
+        InfeasibleError: if nothing could be scheduled at all.
     """
-    first = next(_drafts(setting, ()), None)
-    if first is None:
-        raise InfeasibleError("no schedule of the unsplit graph fits the devices' memory")
-    search = _Search(setting, first)
+    search = _Search(setting)
+    search.consider(())
     if len(setting.cluster.devices) > 1:
         for splits in whole_graph_ways(setting).values():
             search.consider(splits)
         _refine(search)
+    if search.best is None:
+        raise InfeasibleError("no schedule of the graph, split or not, fits the devices' memory")
     return search.best
 
 
@@ -73,13 +90,8 @@ def _drafts(setting: Setting, splits: Sequence[SplitSpec]) -> Iterator[Draft]:
     if splits:
         placement = workload.lanes(count)
         yield finish(setting, "fd-dps", workload, schedule_fixed(workload.tasks, setting.comm, placement))
-    try:
-        schedule = schedule_coarse(
-            setting, workload, lambda tasks, comm: dcp(tasks, comm, memory_limit=setting.memory_limit)
-        )
-    except InfeasibleError:
-        return
-    yield finish(setting, "fd-dps", workload, schedule)
+    with suppress(InfeasibleError):
+        yield finish(setting, "fd-dps", workload, dcp_schedule(setting, workload))
 
 
 def whole_graph_ways(setting: Setting) -> dict[str, list[SplitSpec]]:
@@ -110,9 +122,9 @@ def _refine(search: _Search) -> None:
     budget = MOVES[search.setting.effort]
     seen: set[tuple[SplitSpec, ...]] = set()
     improved = True
-    while improved and search.tried < budget:
+    while improved and search.best is not None and search.tried < budget:
         improved = False
-        for splits in _moves(search):
+        for splits in _moves(search.setting, search.best):
             key = tuple(splits)
             if key in seen:
                 continue
@@ -125,8 +137,7 @@ def _refine(search: _Search) -> None:
                 break
 
 
-def _moves(search: _Search) -> Iterator[list[SplitSpec]]:
-    setting, best = search.setting, search.best
+def _moves(setting: Setting, best: Draft) -> Iterator[list[SplitSpec]]:
     current = {spec.op: spec for spec in best.workload.splits}
     order = {op.name: position for position, op in enumerate(setting.model.graph.ops)}
     shares = setting.shares()

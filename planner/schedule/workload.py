@@ -34,7 +34,6 @@ class Workload:
         position: operator name -> its place in the split graph.
         outputs: the graph outputs.
         weights: weight keys and sizes of each group, for memory.
-        inner_bytes: [groups] bytes of values that never leave the group.
         measured: how many (group, device) costs were measured.
         estimated: how many were estimated.
     """
@@ -48,7 +47,6 @@ class Workload:
     position: Mapping[str, int]
     outputs: frozenset[str]
     weights: tuple[dict[str, int], ...]
-    inner_bytes: tuple[int, ...]
     measured: int
     estimated: int
 
@@ -131,11 +129,6 @@ class Workloads:
             _weight_ids(weights),
             np.array([_output_bytes(split.graph, members) for members in groups.members], dtype=np.int64),
         )
-        leaving = set(tensors) | set(split.graph.outputs)
-        inner = tuple(
-            sum(split.graph.tensors[n].nbytes for op in members for n in op.writes if n not in leaving)
-            for members in groups.members
-        )
         total = sum(len(row) for row in costs)
         return Workload(
             splits,
@@ -147,7 +140,6 @@ class Workloads:
             {op.name: number for number, op in enumerate(split.graph.ops)},
             frozenset(split.graph.outputs),
             weights,
-            inner,
             measured,
             total - measured,
         )
@@ -160,11 +152,11 @@ class Workloads:
             return known[1]
         contexts = tuple(split.graph.context(op) for op in members)
         # Equal shards of one operator are the rule: found by their shapes and their (shared) attributes, without a key.
-        alike = tuple(_likeness(context) for context in contexts)
-        if alike in self._alike:
-            return self._alike[alike][1]
         shard = next((split.origin[op.name][0] for op in members if op.name in split.origin), "")
         parent = self._parents.get(shard)
+        alike = id(parent), *(_likeness(context) for context in contexts)
+        if alike in self._alike:
+            return self._alike[alike][1]
         by_kind = {kind: self.costs.group_ns(contexts, device, parent) for kind, device in self._kinds.items()}
         row = tuple(by_kind[device.kind] for device in self.cluster.devices)
         self._known[identity] = (members, row)

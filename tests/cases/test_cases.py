@@ -22,24 +22,10 @@ from tests.cases.support import CASES, assert_close, load_case
 from tests.plan_checker import plan_problems
 from tests.scatter import scattered_plan
 
-# No rounding of ours: where a cut takes the activation's DequantizeLinear away from the MatMul, ONNX Runtime fuses
-# the weight's into MatMulNBits at accuracy level 4, which quantises the activation again. With the session option
-# "session.qdq_matmulnbits_accuracy_level" at "1" the outputs agree to the last digits.
-_REQUANTISED = pytest.mark.xfail(reason="ONNX Runtime's MatMulNBits at its default accuracy level rounds to 8 bits")
 # 5,000 branches in pieces on several devices are thousands of segments, and as many sessions to create.
 _SLOW = ("wide_5000",)
 SCATTERED = [
-    pytest.param(
-        case,
-        count,
-        marks=[_REQUANTISED]
-        if (case, count) == ("qdq_per_axis_shared", 3)
-        else [pytest.mark.long]
-        if case in _SLOW
-        else [],
-    )
-    for case in CASES
-    for count in (2, 3)
+    pytest.param(case, count, marks=[pytest.mark.long] if case in _SLOW else []) for case in CASES for count in (2, 3)
 ]
 CLUSTERS = {"2 cores": "2", "3 cores": "3", "2 V100": "v100-sxm2-16gb"}
 
