@@ -10,7 +10,6 @@ import argparse
 import json
 import math
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ import onnxruntime
 from planner.cluster.cpu import cpu_model_name
 from planner.plan.atomic import write_text_atomically
 from tests.models import LIGHT_MODELS, light_path, reweight
+from tools.large import save_decoder
 
 RESULTS: Final = Path("tests/bench/RESULTS.md")
 BATCHES: Final = (1, 8)
@@ -92,13 +92,12 @@ def run_case(case: Case, out: Path, devices: Sequence[str], seconds: float) -> d
     plan = out / f"{case.name}-{case.batch}.yaml"
     cache = out / f"{case.name}-{case.batch}.profile.yaml"
     cache.unlink(missing_ok=True)
-    command = ["-m", "planner.cli.main", "plan", str(case.path), *devices, *case.options, "-o", str(plan), "--json"]
+    command = ["-m", "tools.measured", "plan", str(case.path), *devices, *case.options, "-o", str(plan), "--json"]
     begin = time.perf_counter()
     planned = json.loads(_python([*command, "--cache", str(cache), "--quiet"]))
     cold_s = time.perf_counter() - begin
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     result = json.loads(_python(["-m", "tools.contest", str(plan), str(case.path), "--seconds", str(seconds)]))
-    return {**planned, **result, "cold_s": cold_s, "peak_bytes": peak, "name": case.name, "batch": case.batch}
+    return {**planned, **result, "cold_s": cold_s, "name": case.name, "batch": case.batch}
 
 
 def _python(arguments: Sequence[str]) -> str:
@@ -152,7 +151,46 @@ def row(r: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def report(rows: Sequence[dict[str, Any]], failed: Sequence[str], command: str) -> str:
+PLANNED_HEADING: Final = (
+    "model",
+    "batch",
+    "plan by",
+    "predicted plan",
+    "predicted one device",
+    "planning s",
+    "peak MiB",
+)
+
+
+def plan_for_gpus(name: str, path: Path, batch: int, options: Sequence[str], out: Path) -> dict[str, Any]:
+    """Plan a model for four V100s from data sheets, pinned to one core; peak memory is that of this command alone.
+
+    Raises:
+        subprocess.CalledProcessError: if it fails.
+    """
+    target = ["-o", str(out / f"{name}-{batch}-4-v100.yaml"), "--json", "--quiet"]
+    arguments = ["plan", str(path), "--gpus", "4", "--profile", "v100-sxm2-16gb", *options, *target]
+    answer = json.loads(_python(["-m", "tools.measured", "--one-core", *arguments]))
+    return {**answer, "name": name, "batch": batch}
+
+
+def planned_row(r: dict[str, Any]) -> tuple[str, ...]:
+    """One table row; times in milliseconds."""
+    one = r["one_device_step_s"]
+    return (
+        r["name"],
+        str(r["batch"]),
+        r["planner"],
+        f"{r['predicted_step_s'] * 1000:.2f}",
+        "-" if one is None else f"{one * 1000:.2f}",
+        f"{r['planning_s']:.1f}",
+        f"{r['peak_bytes'] / 2**20:.0f}",
+    )
+
+
+def report(
+    rows: Sequence[dict[str, Any]], planned: Sequence[dict[str, Any]], failed: Sequence[str], command: str
+) -> str:
     """The text of the results file."""
     lines = [
         "# Results",
@@ -162,7 +200,7 @@ def report(rows: Sequence[dict[str, Any]], failed: Sequence[str], command: str) 
         "turns in one process with pauses of 50 ms. Speed-ups are over the unsplit model on one thread; those",
         "measured, and the ratio to the best of ONNX Runtime's own modes (1 thread, all threads, parallel), are",
         "medians of the ratios within a round. `cold plan` is the whole command with nothing cached, `planning`",
-        "what is left without profiling, `peak` its largest resident memory so far in this run of the benchmark.",
+        "what is left without profiling, `peak` its largest resident memory.",
         "",
         "| " + " | ".join(HEADING) + " |",
         "|" + "---|" * len(HEADING),
@@ -182,6 +220,18 @@ def report(rows: Sequence[dict[str, Any]], failed: Sequence[str], command: str) 
                 f"{min(r['best_over_planned'] for r in chosen):.2f}); error of the predicted speed-up: median "
                 f"{errors[len(errors) // 2] * 100:.1f}%, largest {errors[-1] * 100:.1f}%."
             )
+    if planned:
+        lines.extend(
+            [
+                "",
+                "Planning for four V100s from data sheets, pinned to one core (predictions only: nothing was run):",
+                "",
+                "| " + " | ".join(PLANNED_HEADING) + " |",
+                "|" + "---|" * len(PLANNED_HEADING),
+                *("| " + " | ".join(planned_row(r)) + " |" for r in planned),
+                "",
+            ]
+        )
     lines.extend(f"Failed: {text}" for text in failed)
     return "\n".join(lines) + "\n"
 
@@ -215,7 +265,19 @@ def main() -> int:
             failed.append(f"{case.name}, batch {case.batch}: exit code {error.returncode}")
         else:
             print(" | ".join(row(rows[-1])), file=sys.stderr, flush=True)
-        write_text_atomically(options.results, report(rows, failed, command))
+        write_text_atomically(options.results, report(rows, [], failed, command))
+    planned: list[dict[str, Any]] = []
+    jobs = [(c.name, c.path, c.batch, c.options) for c in cases(options.models, options.out, options.only)]
+    if not options.only:
+        jobs.append(("decoder of Llama 7B's size", save_decoder(options.out / "decoder"), 1, ()))
+    for job in jobs:
+        try:
+            planned.append(plan_for_gpus(*job, options.out))
+        except subprocess.CalledProcessError as error:
+            failed.append(f"{job[0]}, batch {job[2]}, for four V100s: exit code {error.returncode}")
+        else:
+            print(" | ".join(planned_row(planned[-1])), file=sys.stderr, flush=True)
+        write_text_atomically(options.results, report(rows, planned, failed, command))
     return 1 if failed else 0
 
 
