@@ -169,11 +169,13 @@ def measure(
     peaks = session.step(feeds, traced=True).peak_bytes
     comparison = None
     unsplit = None
+    warnings = session.warnings
     if options.verify or options.verify_deep:
         second = _second(session, feeds, options, own_feeds)
         checker = Checker(session, deep=options.verify_deep)
         comparison = checker.compare(feeds).merged(checker.compare(second))
         unsplit = checker.unsplit
+        warnings = (*warnings, *checker.warnings)
     steps_ns, segments, busy, unsplit_ns = _time(session, unsplit, feeds, options)
     predicted = session.plan.predictions.step_ns if session.plan is not None else 0
     return ApplyResult(
@@ -189,7 +191,7 @@ def measure(
         ),
         comparison=comparison,
         outputs=outputs,
-        warnings=session.warnings,
+        warnings=warnings,
     )
 
 

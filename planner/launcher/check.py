@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from planner.errors import UsageError
-from planner.graph.op_graph import Array, OpGraph
+from planner.graph.op_graph import Array, Op, OpGraph
 from planner.launcher.planned_session import PlannedSession
 from planner.launcher.unsplit import UnsplitSession, rebuilt
 from planner.launcher.verify import Comparison, IndexOf, compare_outputs
 from planner.model.types import LoadedModel
+from planner.partition.free import RANDOM_OPS
 from planner.partition.segments import load_plan_model
 from planner.runtime.values import unwrap
 
@@ -41,7 +42,11 @@ class Checker:
         self._device = session.reference_device
         self._deep = deep
         self._loaded: LoadedModel | None = None
+        self.warnings: tuple[str, ...] = ()
         self._outputs = [info.name for info in session.model.outputs]
+        drawn = drawn_values(session.model.graph)
+        if drawn:
+            self._leave_out(drawn)
         quantising = ("QuantizeLinear", "DynamicQuantizeLinear")
         self._quantised = any(
             op.op_type in quantising or op.op_type.startswith("QLinear") for op in session.model.graph.ops
@@ -59,11 +64,25 @@ class Checker:
             ExecutionError: if one of them fails.
         """
         expected = self.unsplit.run(feeds, self._outputs)
-        got = self._session.run(None, feeds)
+        got = self._session.run(self._outputs, feeds)
         result = compare_outputs(self._outputs, got, expected, quantised=self._quantised)
         if not result.verified:
             result = self._with_ties(feeds, got, expected, result)
         return result.merged(self._compare_inner(feeds)) if self._deep else result
+
+    def _leave_out(self, drawn: Mapping[str, str]) -> None:
+        """Random values differ from run to run, in the unsplit model as well."""
+        skipped = list(dict.fromkeys(name for name in self._outputs if name in drawn))
+        self._outputs = [name for name in self._outputs if name not in drawn]
+        if not self._outputs:
+            raise UsageError(
+                "every output depends on random numbers, which differ in each run",
+                where=f"operator '{drawn[skipped[0]]}'",
+                next_step="run the plan without a verification",
+            )
+        if skipped:
+            names = ", ".join(f"'{name}'" for name in skipped)
+            self.warnings = (f"not compared, because they depend on random numbers: {names}",)
 
     def _model(self) -> LoadedModel:
         if self._loaded is None:
@@ -86,7 +105,10 @@ class Checker:
 
     def _compare_inner(self, feeds: Mapping[str, Array]) -> Comparison:
         graph = self._model().graph
-        made = {name for op in graph.ops for name in op.writes if graph.tensors[name].kind == "tensor"}
+        drawn = drawn_values(graph)
+        made = {
+            name for op in graph.ops for name in op.writes if graph.tensors[name].kind == "tensor" and name not in drawn
+        }
         crossing = [info.name for segment in self._session.model.segments for info in segment.outputs]
         names = [name for name in dict.fromkeys(crossing) if name in made]
         if self._inner is None:
@@ -94,6 +116,26 @@ class Checker:
         values = self._session.step(feeds, traced=True).values
         got = [unwrap(values[name]) for name in names]
         return compare_outputs(names, got, self._inner.run(feeds, names), quantised=self._quantised)
+
+
+def drawn_values(graph: OpGraph) -> dict[str, str]:
+    """Values that depend on random numbers: name -> the operator that draws them."""
+    drawn: dict[str, str] = {}
+    for op in graph.ops:
+        source = op.name if _draws(op, graph) else next((drawn[name] for name in op.reads if name in drawn), None)
+        if source is not None:
+            drawn.update(dict.fromkeys(op.writes, source))
+    return drawn
+
+
+def _draws(op: Op, graph: OpGraph) -> bool:
+    if op.domain != "" or op.op_type not in RANDOM_OPS:
+        return False
+    if op.op_type != "Dropout":
+        return True
+    # Only in training mode, which is off unless an input turns it on.
+    mode = op.inputs[2] if len(op.inputs) > 2 else ""
+    return bool(mode) and (mode not in graph.constants or bool(graph.constants[mode].any()))
 
 
 def pointing_outputs(graph: OpGraph) -> dict[str, tuple[str, int, bool]]:

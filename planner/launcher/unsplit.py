@@ -54,7 +54,8 @@ class UnsplitSession:
         self._inputs = {arg.name: arg for arg in self._session.get_inputs()}
         # Initializers that are inputs as well: a plan may have been made for other values of them.
         self._overridable = tuple(arg.name for arg in self._session.get_overridable_initializers())
-        self.outputs = tuple(arg.name for arg in self._session.get_outputs())
+        # A model may list an output twice.
+        self.outputs = tuple(dict.fromkeys(arg.name for arg in self._session.get_outputs()))
         values_ = [*self._inputs.values(), *self._session.get_outputs()]
         self._bindable = all(arg.type.startswith("tensor(") and arg.type != "tensor(string)" for arg in values_)
 
@@ -71,7 +72,9 @@ class UnsplitSession:
         try:
             with _pinned(self.device.cores[:1]):
                 if not self._bindable:
-                    return list(self._session.run(None, {n: _plain(value) for n, value in complete.items()}))
+                    return list(
+                        self._session.run(list(self.outputs), {n: _plain(value) for n, value in complete.items()})
+                    )
                 return self._bound(complete)
         except ORT_ERRORS as problem:
             raise execution_error(problem, "(the unsplit model)", self.device, "failed") from None

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import onnx
+import onnx.checker
 import onnx.defs
 import onnx.shape_inference
 
@@ -20,10 +21,12 @@ from planner.model.protos import info_from_type, node_proto, tensor_proto, type_
 Types = Mapping[str, onnx.TypeProto]
 
 _IR_VERSION: Final = 10
+# Of shapes that contradict each other, and of types that the operator does not take.
+_REFUSALS: Final = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError)
 
 
 class ShapeConflict(Exception):
-    """The shapes of an operator's inputs contradict each other; the message is ONNX's own first line."""
+    """The shapes or types of an operator's inputs do not go together; the message is ONNX's own first line."""
 
 
 def has_schema(op: Op) -> bool:
@@ -58,7 +61,7 @@ def infer_op(
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     try:
         found = onnx.shape_inference.infer_node_outputs(schema, node, known, data, None, imports, _IR_VERSION)
-    except onnx.shape_inference.InferenceError as error:
+    except _REFUSALS as error:
         raise ShapeConflict(_first_line(error)) from None
     found = {name: proto for name, proto in found.items() if name and proto.WhichOneof("value")}
     if all(name in found and _shaped(found[name]) for name in op.writes):
@@ -81,7 +84,7 @@ def _whole_model(
     model = onnx.ModelProto(ir_version=_IR_VERSION, graph=graph, opset_import=imports)
     try:
         inferred = onnx.shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
-    except onnx.shape_inference.InferenceError as error:
+    except _REFUSALS as error:
         raise ShapeConflict(_first_line(error)) from None
     return {value.name: value.type for value in inferred.graph.output if value.type.WhichOneof("value")}
 

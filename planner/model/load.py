@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import onnx
 import onnx_ir as ir
 
+from planner.errors import ModelError
 from planner.graph.op_graph import OpGraph, TensorInfo
 from planner.model.batch import BatchRepair
 from planner.model.convert import RawGraph, convert, normalize_domain
@@ -19,6 +21,9 @@ from planner.model.options import LoadOptions
 from planner.model.read import read_model
 from planner.model.simplify import Flow, Source, live, run_pass
 from planner.model.types import LoadedModel
+
+# The largest number of bytes that a plan can hold.
+_LARGEST_BYTES: Final = 2**53
 
 
 def load_model(path: str | Path, options: LoadOptions | None = None) -> LoadedModel:
@@ -35,6 +40,10 @@ def load_model(path: str | Path, options: LoadOptions | None = None) -> LoadedMo
     options = options or LoadOptions()
     model = read_model(path, allow_outside=options.allow_outside)
     raw = convert(model)
+    if not raw.outputs:
+        raise ModelError(
+            "the model has no outputs", where=str(path), expected="at least one", next_step="export the model again"
+        )
     options = with_implied_batch(raw, options)
     fed = tuple(name for name in raw.overridable if options.feeds is not None and name in options.feeds)
     source = _source(raw, fed, _opsets(model), options)
@@ -89,8 +98,12 @@ def _graph(raw: RawGraph, flow: Flow, fed: tuple[str, ...]) -> OpGraph:
     ops = tuple(live(flow.ops, raw.outputs))
     used = dict.fromkeys(name for op in ops for name in op.reads)
     used.update(dict.fromkeys(raw.outputs))
+    for name in raw.outputs:
+        if name not in flow.infos:
+            raise ModelError("nothing makes it", where=f"output '{name}'", next_step="check the file with onnx.checker")
     tensors: dict[str, TensorInfo] = {name: flow.infos[name] for name in used}
     tensors.update({name: flow.infos[name] for op in ops for name in op.writes})
+    _check_values(tensors, (*(name for name in raw.input_types if name in used), *raw.outputs))
     weights = frozenset(name for name in used if name in flow.weights)
     return OpGraph(
         ops,
@@ -100,6 +113,26 @@ def _graph(raw: RawGraph, flow: Flow, fed: tuple[str, ...]) -> OpGraph:
         weights,
         {name: flow.constants[name] for name in sorted(weights) if name in flow.constants},
     )
+
+
+def _check_values(tensors: Mapping[str, TensorInfo], outside: Sequence[str]) -> None:
+    """Refuse what nothing can hold, and what cannot go in or out of a segment."""
+    for info in tensors.values():
+        if info.nbytes > _LARGEST_BYTES:
+            raise ModelError(
+                f"{info.nbytes} bytes are more than any machine has",
+                where=f"tensor '{info.name}'",
+                expected=f"at most {_LARGEST_BYTES}",
+                next_step="check the shapes and the batch size",
+            )
+    for name in outside:
+        if tensors[name].kind != "tensor":
+            raise ModelError(
+                f"its kind is {tensors[name].kind}",
+                where=f"'{name}'",
+                expected="tensors as inputs and outputs of the model",
+                next_step="cut the model behind or before it",
+            )
 
 
 def _opsets(model: ir.Model) -> dict[str, int]:

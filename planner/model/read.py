@@ -141,7 +141,7 @@ def _inline(model: ir.Model) -> None:
         return
     try:
         InlinePass()(model)
-    except (ir.passes.PassError, ValueError) as error:
+    except (ir.passes.PassError, ir.passes.InvariantError, ValueError) as error:
         raise ModelError(
             f"the model's functions cannot be inlined: {error.__cause__ or error}",
             expected="functions without recursion, with the operator sets of the model",

@@ -28,8 +28,8 @@ from planner.partition.types import SegmentModel
 from planner.profiling.kernels import kernel_times
 from planner.runtime.devices import LocalDevice
 from planner.runtime.feeds import random_feeds
-from planner.runtime.session import SegmentSession, WeightStore, stub_folder
-from planner.runtime.values import own
+from planner.runtime.session import SegmentSession, WeightStore, execution_error, stub_folder
+from planner.runtime.values import ORT_ERRORS, own
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +114,7 @@ def time_lanes(
         ExecutionError: if a lane cannot run.
     """
     store = WeightStore()
-    values = [_inputs(lane, feeds) for lane in lanes]
+    values = [_inputs(lane, device, feeds) for lane, device in zip(lanes, devices, strict=True)]
     with stub_folder() as stubs:
         makers = [partial(SegmentSession, *pair, store, stubs) for pair in zip(lanes, devices, strict=True)]
         steps = _together(makers, devices, values, seconds)
@@ -124,10 +124,13 @@ def time_lanes(
     return [LaneTimes(ns, kernels if number == kernels_of else {}) for number, ns in enumerate(steps)]
 
 
-def _inputs(lane: SegmentModel, feeds: Mapping[str, Array]) -> list[Any]:
+def _inputs(lane: SegmentModel, device: LocalDevice, feeds: Mapping[str, Array]) -> list[Any]:
     random = random_feeds([info for info in lane.inputs if info.name not in feeds], 0, int_high=2)
     arrays = [feeds[info.name] if info.name in feeds else random[info.name] for info in lane.inputs]
-    return [array if array.dtype.kind in "OUST" else own(array) for array in arrays]
+    try:
+        return [array if array.dtype.kind in "OUST" else own(array) for array in arrays]
+    except ORT_ERRORS as problem:
+        raise execution_error(problem, lane.id, device, "has an input that ONNX Runtime cannot hold") from None
 
 
 def _together(

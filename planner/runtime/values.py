@@ -113,11 +113,22 @@ def wrap(array: Array) -> ort.OrtValue:
 
 
 def own(array: Array) -> Any:
-    """An inner C value with memory of its own, for a numeric array whose owner goes away."""
+    """An inner C value with memory of its own, for a numeric array whose owner goes away.
+
+    Raises:
+        RuntimeError: if ONNX Runtime has no such element type.
+    """
     dense = np.asarray(array, order="C")
     host = _c.OrtDevice(_c.OrtDevice.cpu(), _c.OrtDevice.default_memory(), 0)
-    value = _c.OrtValue.ortvalue_from_shape_and_type(list(dense.shape), dense.dtype.type, host)
-    value.update_inplace(dense)
+    foreign = _FOREIGN.get(dtype_of(dense))
+    if foreign is None:
+        value = _c.OrtValue.ortvalue_from_shape_and_type(list(dense.shape), dense.dtype.type, host)
+        value.update_inplace(dense)
+        return value
+    value = _c.OrtValue.ortvalue_from_shape_and_onnx_type(list(dense.shape), foreign.onnx_type, host)
+    raw = _pack(dense) if foreign.bits == 4 else dense
+    if dense.size:
+        ctypes.memmove(value.data_ptr(), raw.ctypes.data, (dense.size * foreign.bits + 7) // 8)
     return value
 
 

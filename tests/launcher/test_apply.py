@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from planner.errors import ExecutionError, PlanError
+from planner.errors import ExecutionError, PlanError, UsageError
 from planner.launcher.apply import ApplyOptions, run_plan
 from planner.launcher.check import Checker
 from planner.launcher.planned_session import PlannedSession
@@ -211,3 +211,47 @@ def test_the_unsplit_model_that_cannot_load_is_named(tmp_path: Path) -> None:
         assert session.reference_device is not None
         with pytest.raises(ExecutionError, match=r"\(the unsplit model\) on cpu:0: could not be created"):
             UnsplitSession(path, session.reference_device)
+
+
+def test_an_output_may_be_listed_twice(tmp_path) -> None:
+    value = helper.make_tensor_value_info
+    outputs = [
+        value("a", TensorProto.FLOAT, [4]),
+        value("b", TensorProto.FLOAT, [4]),
+        value("a", TensorProto.FLOAT, [4]),
+    ]
+    nodes = [node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["b"])]
+    path = save(tmp_path, nodes, [value("x", TensorProto.FLOAT, [4])], outputs)
+    result = run_plan(make_plan(path), ApplyOptions(model_path=path, verify=True, repeat=1))
+    assert result.verified and list(result.outputs) == ["a", "b"]
+
+
+def random_model(tmp_path: Path, *outputs: str, training: bool = True) -> Path:
+    value = helper.make_tensor_value_info
+    nodes = [
+        node("Relu", ["x"], ["a"]),
+        node("Dropout", ["a", "ratio", "training"], ["d"]),
+        node("Neg", ["d"], ["n"]),
+    ]
+    made = [value(name, TensorProto.FLOAT, [64]) for name in outputs]
+    weights = {"ratio": np.float32(0.5), "training": np.bool_(training)}
+    return save(tmp_path, nodes, [value("x", TensorProto.FLOAT, [64])], made, weights)
+
+
+def test_what_depends_on_random_numbers_is_not_compared_and_named(tmp_path) -> None:
+    path = random_model(tmp_path, "n", "a")
+    result = run_plan(make_plan(path), ApplyOptions(model_path=path, verify_deep=True, repeat=1))
+    assert result.verified
+    assert [text for text in result.warnings if "random numbers" in text and "'n'" in text and "'a'" not in text]
+
+
+def test_a_model_of_random_outputs_alone_cannot_be_verified(tmp_path) -> None:
+    path = random_model(tmp_path, "n")
+    with pytest.raises(UsageError, match="random numbers"):
+        run_plan(make_plan(path), ApplyOptions(model_path=path, verify=True, repeat=1))
+
+
+def test_dropout_that_is_off_is_compared(tmp_path) -> None:
+    path = random_model(tmp_path, "n", training=False)
+    result = run_plan(make_plan(path), ApplyOptions(model_path=path, verify=True, repeat=1))
+    assert result.verified and not [text for text in result.warnings if "random" in text]

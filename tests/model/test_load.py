@@ -334,3 +334,48 @@ def test_branches_of_different_rank(tmp_path: Path) -> None:
     feeds = {"x": np.ones((3, 2), np.float32), "c": np.array(False)}
     loaded = load_model(path, LoadOptions(feeds=feeds))
     assert rebuild_and_run(loaded, feeds)["y"].shape == run_file(path, feeds)["y"].shape == (3, 2)
+
+
+SEQUENCE = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, [4])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "outputs", "says"),
+    [
+        ([helper.make_node("Relu", ["x"], ["a"])], [value("x", [4])], [value("q", [4])], "output 'q': nothing makes"),
+        ([helper.make_node("Relu", ["x"], [""])], [value("x", [4])], [value("y", [4])], "output 'y': nothing makes"),
+        ([helper.make_node("Relu", ["x"], ["a"])], [value("x", [4])], [], "no outputs"),
+        ([helper.make_node("Relu", ["x"], ["y"])], [value("x", [2**40, 2**30])], [value("y", None)], "'x'.* bytes are"),
+        ([helper.make_node("SequenceConstruct", ["x"], ["s"])], [value("x", [4])], [SEQUENCE], "'s'.* sequence"),
+        ([helper.make_node("SequenceLength", ["s"], ["n"])], [SEQUENCE], [value("n", [], 7)], "'s'.* sequence"),
+    ],
+)
+def test_a_model_that_no_plan_could_run(
+    tmp_path: Path,
+    nodes: list[onnx.NodeProto],
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[onnx.ValueInfoProto],
+    says: str,
+) -> None:
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match=says):
+        load_model(tmp_path / "m.onnx")
+
+
+def test_a_function_that_calls_itself_is_refused(tmp_path: Path) -> None:
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("d", 1)]
+    call = helper.make_node("Fn", ["x"], ["y"], domain="d")
+    graph = helper.make_graph([call], "g", [value("x", [4])], [value("y", [4])])
+    function = helper.make_function("d", "Fn", ["x"], ["y"], [call], opsets)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=[function])
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="cannot be inlined"):
+        load_model(tmp_path / "m.onnx")
+
+
+def test_an_operator_of_a_type_that_it_does_not_take_is_no_crash(tmp_path: Path) -> None:
+    cast = [helper.make_node("Cast", ["x"], ["c"], to=TensorProto.COMPLEX64)]
+    graph = helper.make_graph(cast, "g", [value("x", [4])], [value("c", [4], TensorProto.COMPLEX64)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), tmp_path / "m.onnx")
+    assert load_model(tmp_path / "m.onnx").graph.tensors["c"].dtype == "complex64"
