@@ -43,6 +43,8 @@ _BITS: Final = {
     "string": 256,
 }
 
+# 8 PiB: what a plan can hold, and exact as a float.
+_LARGEST_SIZE: Final = 2**53
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*$", re.IGNORECASE)
 _POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
@@ -77,7 +79,10 @@ def parse_size(text: str) -> int:
     if match is None:
         raise ValueError(f"'{text}' is not a size such as 8GiB or 512MB")
     base = 1024 if match[3] else 1000
-    return int(float(match[1]) * base ** _POWERS[match[2].upper()])
+    nbytes = float(match[1]) * base ** _POWERS[match[2].upper()]
+    if not nbytes <= _LARGEST_SIZE:
+        raise ValueError("it is more than any machine has")
+    return int(nbytes)
 
 
 def format_size(nbytes: int) -> str:

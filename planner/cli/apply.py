@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import FILE, split_pairs, with_terminal
+from planner.cli.options import FILE, refuse_same_file, split_pairs, with_terminal
 from planner.cli.terminal import Terminal
 from planner.errors import OutputError, VerificationError
 
@@ -44,6 +44,8 @@ def command(terminal: Terminal, plan: Path, inputs: Path | None, outputs: Path |
 
     if outputs is not None and not outputs.absolute().parent.is_dir():
         raise OutputError("there is no such folder", where=str(outputs), next_step="name a file in an existing one")
+    if outputs is not None:
+        refuse_same_file(outputs, "name another one with --outputs", plan, inputs, given["model_path"])
     feeds = load_npz(inputs) if inputs is not None else None
     options = _options(given)
     result = run_plan(plan, options, feeds=feeds)

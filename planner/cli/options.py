@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 import click
 
 from planner.cli.terminal import Terminal, set_up_logging
-from planner.errors import UsageError
+from planner.errors import OutputError, UsageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path)
+# As many digits as a size of --input-shape may have.
+_LARGEST_BATCH = 10**12 - 1
 _SHAPE = "a shape such as name=1x3x224x224"
 
 
@@ -98,6 +100,28 @@ def parse_axes(values: Iterable[str]) -> dict[str, int]:
     return axes
 
 
+def refuse_same_file(output: Path, option: str, *used: Path | None) -> None:
+    """Refuse to write over a file that the command reads.
+
+    Args:
+        output: where a result is to go.
+        option: the option that says so.
+        used: files that are read; None for one that was not given.
+
+    Raises:
+        OutputError: if ``output`` is one of them.
+    """
+    for path in used:
+        try:
+            same = path is not None and output.samefile(path)
+        except OSError:
+            continue  # not there: reading or writing it will say so
+        if same:
+            raise OutputError(
+                "it would be written over, and is read", where=str(path), expected="another file", next_step=option
+            )
+
+
 def with_terminal(function: Function) -> Function:
     """Adds ``--json``, ``-v`` and ``-q``; the command gets one :class:`Terminal`."""
 
@@ -137,7 +161,9 @@ def model_options(function: Function) -> Function:
         function,
         [
             click.option("--input-shape", "input_shapes", multiple=True, metavar="NAME=SHAPE", help=_SHAPE),
-            click.option("--batch", type=click.IntRange(min=1), help="Batch size: first dimension of the inputs."),
+            click.option(
+                "--batch", type=click.IntRange(1, _LARGEST_BATCH), help="Batch size: first dimension of the inputs."
+            ),
             click.option(
                 "--batch-axis",
                 "batch_axes",

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import FILE, PercentType, SizeType, device_options, load_options, model_options, with_terminal
+from planner.cli.options import (
+    FILE,
+    PercentType,
+    SizeType,
+    device_options,
+    load_options,
+    model_options,
+    refuse_same_file,
+    with_terminal,
+)
 from planner.cli.terminal import ARGUMENTS, Terminal
 from planner.errors import UsageError
 
@@ -55,6 +64,8 @@ def command(terminal: Terminal, model: Path, output: str, **given: Any) -> None:
         raise UsageError("nothing to compare with on standard output", where="--check", expected="-o FILE")
     if terminal.json and output == _STDOUT:
         raise UsageError("--json and -o - both want standard output", expected="one of them")
+    if output != _STDOUT and not given["check"]:
+        refuse_same_file(Path(output), "name another one with -o", model, given["inputs"], given["cluster"])
     before = _before(Path(output), check=given["check"], force=given["force"], to_file=output != _STDOUT)
     outcome = _outcome(terminal, model, Path() if output == _STDOUT else Path(output).parent, given)
     terminal.notes(outcome.notes)

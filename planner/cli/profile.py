@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from planner.cli.options import FILE, device_options, load_options, model_options, with_terminal
+from planner.cli.options import FILE, device_options, load_options, model_options, refuse_same_file, with_terminal
 from planner.cli.terminal import Terminal
-from planner.errors import UsageError
+from planner.errors import FddpsError, UsageError
 
 _EPILOG = """\b
 Examples:
@@ -34,13 +34,24 @@ def command(terminal: Terminal, model: Path, output: Path | None, **given: Any) 
 
     if given["cluster"] is not None:
         raise UsageError("a description cannot be measured", where="--cluster", expected="--cpus or --gpus")
+    if output == Path("-"):
+        raise UsageError("a profile is added to while it is made", where="-o -", expected="a file")
+    if output is not None:
+        refuse_same_file(output, "name another one with -o", model, given["inputs"])
     hardware = find_hardware(DeviceChoice(gpus=given["gpus"], cpus=given["cpus"]))
     store = ProfileStore(output or default_cache(), terminal.note, strict=output is not None)
     before = store.read()
+    fresh = not store.path.exists()
+    # Whether it can be written is better known before anything is measured.
     store.keep(before)
-    with terminal.progress() as progress:
-        request = Request(model, hardware.cluster, load=load_options(**given), progress=progress)
-        table, notes = measure_request(request, store)
+    try:
+        with terminal.progress() as progress:
+            request = Request(model, hardware.cluster, load=load_options(**given), progress=progress)
+            table, notes = measure_request(request, store)
+    except (FddpsError, KeyboardInterrupt):
+        if fresh and not store.read().entries:
+            store.path.unlink(missing_ok=True)
+        raise
     terminal.notes(notes)
     new = len(table.entries) - len(before.entries)
     if terminal.json:

@@ -92,9 +92,17 @@ def _check_folder(folder: Path, force: bool) -> None:
         raise OutputError(
             "is not empty", where=str(folder), expected="a new folder", next_step="replace an earlier export by --force"
         )
-    if not (folder / MANIFEST).is_file():
-        # A wrong -o must not cost a folder of other things.
-        raise OutputError("is not an earlier export", where=str(folder), expected=f"a folder with {MANIFEST}")
+    # A wrong -o must not cost a folder of other things: web pages have a manifest.json too.
+    if not _is_export(folder):
+        raise OutputError("is not an earlier export", where=str(folder), expected=f"a folder with {MANIFEST} of fddps")
+
+
+def _is_export(folder: Path) -> bool:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        return str(manifest["schema"]).startswith("fddps/export/")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def _move(beside: Path, folder: Path) -> None:

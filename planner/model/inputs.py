@@ -107,6 +107,8 @@ def _with_shape(name: str, proto: onnx.TypeProto, options: LoadOptions) -> onnx.
     if info.kind != "tensor":
         return proto
     given = given_shape(name, options)
+    if given is not None and options.feeds is not None and name in options.feeds:
+        _check_agree(name, given, options.feeds[name].shape)
     shape: tuple[int | None, ...] | None = given if given is not None else info.shape
     if options.batch is not None and _batch_dim(info, options) != -1:
         axis = options.batch_axes.get(name, 0)
@@ -131,6 +133,16 @@ def given_shape(name: str, options: LoadOptions) -> tuple[int, ...] | None:
     if options.feeds is not None and name in options.feeds:
         return tuple(int(size) for size in options.feeds[name].shape)
     return None
+
+
+def _check_agree(name: str, given: tuple[int, ...], fed: tuple[int, ...]) -> None:
+    if given != tuple(fed):
+        shapes = ["x".join(map(str, shape)) or "a scalar" for shape in (given, fed)]
+        raise ModelError(
+            f"--input-shape says {shapes[0]} for input '{name}', and the file of inputs has {shapes[1]}",
+            expected="the same shape",
+            next_step="leave --input-shape out",
+        )
 
 
 def _check_fit(name: str, shape: tuple[int, ...], declared: tuple[int | None, ...]) -> None:

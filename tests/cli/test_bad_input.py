@@ -126,17 +126,28 @@ def test_a_batch_that_cannot_be_changed_names_the_node() -> None:
         ((*V100, "--input-shape", "x=3,16"), ("--input-shape", "1x3x224x224")),
         ((*V100, "--input-shape", "z=3x16"), ("'z'",)),
         ((*V100, "--input-shape", "x=3x17"), ("3x17", "?x16")),
+        ((*V100, "--input-shape", "x=3x16", "--inputs", "two.npz"), ("3x16", "2x16", "--input-shape")),
         ((*V100, "--batch-axis", "x=one"), ("--batch-axis",)),
         ((*V100, "--max-slowdown", "2%"), ("--check",)),
         ((*V100, "--check"), ("out.yaml",)),
     ],
 )
 def test_options_that_make_no_sense(options: tuple[str, ...], words: tuple[str, ...]) -> None:
+    np.savez("two.npz", x=np.zeros((2, 16), np.float32))
     refused(run("plan", "mlp.onnx", "-o", "out.yaml", *options), *words)
 
 
 @pytest.mark.parametrize(
-    "arguments", [("plan",), ("plan", "m.onnx", "--batch", "0"), ("fly",), ("apply", "--nonsense")]
+    "arguments",
+    [
+        ("plan",),
+        ("plan", "m.onnx", "--batch", "0"),
+        ("plan", "m.onnx", "--batch", "9" * 20),
+        ("plan", "m.onnx", "--memory", "9" * 400 + "GiB"),
+        ("plan", "m.onnx", "--memory", "9" * 20),
+        ("fly",),
+        ("apply", "--nonsense"),
+    ],
 )
 def test_usage_that_click_refuses_exits_with_two(arguments: tuple[str, ...]) -> None:
     assert run(*arguments).exit_code == 2
@@ -188,6 +199,30 @@ def test_an_output_that_cannot_be_written(target: str) -> None:
 def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
     refused(run("plan", "mlp.onnx", "--batch", "2", *V100, "-o", "locked/out.yaml"), "cannot be written")
+
+
+@pytest.mark.parametrize(
+    ("command", "lost"),
+    [
+        (("plan", "mlp.onnx", "--batch", "2", *V100, "--force", "-o", "./mlp.onnx"), "mlp.onnx"),
+        (("profile", "mlp.onnx", "--batch", "2", "--cpus", "1", "-o", "mlp.onnx"), "mlp.onnx"),
+        (("apply", "plan.yaml", "--outputs", "plan.yaml"), "plan.yaml"),
+        (("apply", "plan.yaml", "--model", "model.onnx", "--outputs", "./model.onnx"), "model.onnx"),
+        (("apply", "plan.yaml", "--inputs", "in.npz", "--outputs", "in.npz"), "in.npz"),
+    ],
+)
+def test_what_is_read_is_not_written_over(command: tuple[str, ...], lost: str) -> None:
+    np.savez("in.npz", x=np.zeros((2, 3, 48, 48), np.float32))
+    before = Path(lost).read_bytes()
+    refused(run(*command), lost, "written over", "another")
+    assert Path(lost).read_bytes() == before
+
+
+@pytest.mark.parametrize("options", [("-o", "out.yaml"), ("--batch", "2", "-o", "-")])
+def test_a_profile_that_fails_leaves_no_file(options: tuple[str, ...], folder: Path) -> None:
+    before = listing(folder)
+    refused(run("profile", "mlp.onnx", "--cpus", "1", *options))
+    assert listing(folder) == before
 
 
 def test_outputs_that_cannot_be_written_are_refused_before_running() -> None:

@@ -182,7 +182,10 @@ def test_export_replaces_only_its_own(folder: Path) -> None:
     Path("photos").mkdir()
     Path("photos/me.jpg").touch()
     refused(run("export", "plan.yaml", "-o", "photos", "--force"), "not an earlier export")
-    assert listing(Path("photos")) == ["me.jpg"]
+    # Web pages have a file of that name too.
+    Path("photos/manifest.json").write_text('{"name": "my page"}')
+    refused(run("export", "plan.yaml", "-o", "photos", "--force"), "not an earlier export")
+    assert listing(Path("photos")) == ["manifest.json", "me.jpg"]
     assert [name for name in listing(folder) if "tmp" in name] == []
 
 
