@@ -19,7 +19,7 @@ def coverage_violations(plan: Plan, model: LoadedModel, split: SplitGraph) -> li
     Returns:
         One line a violation, empty if there is none.
     """
-    found = digest_violations(plan, model)
+    found = [*digest_violations(plan, model), *_input_violations(plan, model)]
     free = free_ops(split.graph)
     tasks = [op.name for op in split.graph.ops if op.name not in free]
     seen: dict[str, str] = {}
@@ -46,6 +46,19 @@ def digest_violations(plan: Plan, model: LoadedModel) -> list[str]:
         f"model.digest: the model has changed since the plan was made (plan {plan.model.digest[:19]}, "
         f"model {model.digest[:19]}); make the plan again with `fddps plan`"
     ]
+
+
+def _input_violations(plan: Plan, model: LoadedModel) -> list[str]:
+    """Inputs that the plan describes, and that are not the model's; one that no operator reads does no harm."""
+    found = []
+    for name, spec in plan.inputs.items():
+        if name in model.graph.inputs:
+            dtype = model.graph.tensors[name].dtype
+            if dtype != spec.dtype:
+                found.append(f"inputs.{name[:80]}: the type is {spec.dtype[:80]!r}, and the model's is {dtype!r}")
+        elif name not in model.original_inputs:
+            found.append(f"inputs: the model has no input {name[:80]!r}")
+    return found
 
 
 def _order_violations(plan: Plan, split: SplitGraph) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.errors import ModelError, PlanError
-from planner.graph.op_graph import Op, OpGraph, TensorInfo
+from planner.graph.op_graph import Array, Op, OpGraph, TensorInfo
 from planner.model.load import load_model
 from planner.model.observe import stand_in
 from planner.model.options import LoadOptions
@@ -17,7 +17,7 @@ from planner.partition.coverage import coverage_violations, digest_violations
 from planner.partition.free import FreeIndex
 from planner.partition.split_graph import SplitGraph, build_split_graph
 from planner.partition.types import PartitionedModel, SegmentModel
-from planner.plan.schema import Plan
+from planner.plan.schema import InputSpec, Plan
 from planner.split.types import SplitSpec
 
 
@@ -46,7 +46,7 @@ def load_plan_model(plan: Plan, model_path: Path, *, allow_outside: bool = False
         batch=plan.model.batch,
         batch_axes=plan.model.batch_axes,
         # Stand-ins of the right shape: they also say which initializers the caller feeds.
-        feeds={name: stand_in(TensorInfo(name, spec.dtype, spec.shape)) for name, spec in plan.inputs.items()},
+        feeds={name: _stand_in(name, spec) for name, spec in plan.inputs.items()},
         allow_outside=allow_outside,
     )
     try:
@@ -59,6 +59,18 @@ def load_plan_model(plan: Plan, model_path: Path, *, allow_outside: bool = False
             f"the model has changed since the plan was made: {problem.what}",
             where=str(model_path),
             next_step="make the plan again with `fddps plan`",
+        ) from None
+
+
+def _stand_in(name: str, spec: InputSpec) -> Array:
+    try:
+        return stand_in(TensorInfo(name, spec.dtype, spec.shape))
+    except (KeyError, TypeError, ValueError, MemoryError):
+        raise PlanError(
+            f"no array here is of type '{spec.dtype}' and shape {'x'.join(map(str, spec.shape)) or '()'}",
+            where=f"inputs.{name}",
+            expected="the type and shape of the model's input",
+            next_step="correct the plan, or plan again",
         ) from None
 
 

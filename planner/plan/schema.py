@@ -48,7 +48,7 @@ class InputSpec(_Record):
     """Type and shape that one graph input is planned for."""
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Annotated[int, Field(ge=0, le=_LARGEST)], ...]
 
 
 class DeviceSpec(_Record):

@@ -271,6 +271,24 @@ def test_a_file_of_inputs_that_is_none(content: bytes | None) -> None:
 # --- plans ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("shape: [2, 3, 48, 48]", "shape: [9000000000000000, 3, 48, 48]", "no array"),
+        ("dtype: float32,", "dtype: float33,", "float33"),
+        ("dtype: float32,", "dtype: int64,", "int64"),
+        ("  x: {dtype", "  z: {dtype", "no input"),
+    ],
+)
+def test_inputs_that_are_not_the_models(old: str, new: str, says: str) -> None:
+    text = Path("plan.yaml").read_text()
+    assert old in text
+    Path("plan.yaml").write_text(text.replace(old, new, 1))
+    refused(run("apply", "plan.yaml"), "inputs", says)
+    result = run("validate", "plan.yaml")
+    assert result.exit_code == 1 and says in result.stdout
+
+
 def test_a_model_that_changed() -> None:
     onnx.save(residual_chain(), "model.onnx")
     refused(run("apply", "plan.yaml"), "changed", "fddps plan")

@@ -181,6 +181,8 @@ def edited(old: str, new: str) -> str:
         ("sizes: [2, 2]", "sizes: 2", "splits[0].sizes", "a list"),
         ("type: cpu", "type: tpu", "cluster.devices[0].type", "'cpu' or 'cuda'"),
         ("{dtype: float32, shape: [1, 3]}", "[]", "inputs.x", "mapping"),
+        ("shape: [1, 3]", "shape: [1, -3]", "inputs.x.shape[1]", "greater than or equal to 0"),
+        ("shape: [1, 3]", "shape: [99999999999999999, 3]", "inputs.x.shape[0]", "less than"),
         ("schema: fddps/plan/v1", "schema: fddps/plan/v2", "schema", "fddps/plan/v1, the only one"),
         ("schema: fddps/plan/v1", "schema: [1]", "schema", "fddps/plan/v1"),
     ],
