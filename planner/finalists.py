@@ -8,34 +8,52 @@ the race is decided again. With a profile that has been through this, planning m
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from statistics import median_low
 from typing import Final
 
 from planner.cost.keys import segment_digest
 from planner.cost.profile import Measurement, ProfileKey, ProfileTable, segment_key
-from planner.graph.op_graph import Array, TensorInfo
+from planner.graph.op_graph import Array
 from planner.launcher.planned_session import PlannedSession
-from planner.plan.schema import Plan
+from planner.profiling.lanes import lower_quartile
 from planner.runtime.feeds import random_feeds
+from planner.runtime.values import ort_version
 from planner.schedule.drafts import Draft
 
-STEPS: Final = 5
-# Candidates within this many thousandths of the best are run.
+ROUNDS: Final = 9
+# A round of slow plans is repeated less often, but at least this often.
+LEAST_ROUNDS: Final = 3
+SECONDS: Final = 8.0
+# Threads of a session may spin for a moment after a run.
+PAUSE_S: Final = 0.01
+# Candidates within this many thousandths of the best are run, at most so many at once.
 NEARLY_PERMILLE: Final = 150
+MOST: Final = 3
 
 
-def finalists(drafts: Sequence[Draft]) -> list[Draft]:
-    """Drafts nearly as good as the best that consist of several segments and so may owe their place to an estimate."""
+def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
+    """Drafts that must run before one can be chosen: the nearly best, if the profile lacks a segment of one of many.
+
+    Args:
+        drafts: all candidates, with the times known by now.
+        table: the profile.
+    """
     best = min((draft.step_ns for draft in drafts), default=0)
-    near = [d for d in drafts if d.step_ns * 1000 <= best * (1000 + NEARLY_PERMILLE) and len(d.cut.segments) > 1]
-    return sorted(near, key=lambda draft: draft.step_ns)
-
-
-def missing_segments(draft: Draft, table: ProfileTable) -> bool:
-    """Whether the profile lacks the time of some segment of a draft."""
-    return any(key not in table.entries for key in segment_keys(draft))
+    near: dict[tuple[ProfileKey, ...], Draft] = {}
+    for draft in sorted(drafts, key=lambda draft: draft.step_ns):
+        if draft.step_ns * 1000 <= best * (1000 + NEARLY_PERMILLE):
+            near.setdefault(tuple(segment_keys(draft)), draft)
+    open_keys = [
+        keys
+        for keys, draft in near.items()
+        if len(draft.cut.segments) > 1 and any(k not in table.entries for k in keys)
+    ]
+    if not open_keys:
+        return []
+    # The best of the others come along, so that all are timed in turns.
+    chosen = list(dict.fromkeys((*open_keys[:MOST], *near)))[:MOST]
+    return [near[keys] for keys in near if keys in chosen]
 
 
 def segment_keys(draft: Draft) -> list[ProfileKey]:
@@ -48,31 +66,38 @@ def segment_keys(draft: Draft) -> list[ProfileKey]:
     return keys
 
 
-def run_finalist(
-    draft: Draft, plan: Plan, model_path: Path, feeds: Mapping[str, Array], ort_version: str, dispatch_ns: int
+def values_for(session: PlannedSession, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """The given value of each input, or a random one."""
+    random = random_feeds([info for info in session.inputs if info.name not in feeds], 0, int_high=2)
+    return {info.name: feeds[info.name] if info.name in feeds else random[info.name] for info in session.inputs}
+
+
+def run_finalists(
+    entrants: Sequence[tuple[Draft, PlannedSession]], feeds: Mapping[str, Array], dispatch_ns: int
 ) -> ProfileTable:
-    """Run a draft's plan for some steps and note how long each segment takes.
+    """Run drafts in turns and note how long each segment takes: the lower quartile, since disturbance only adds.
 
     Args:
-        draft: the candidate.
-        plan: its plan; segment ``i`` of the draft is ``s<i>``.
-        model_path: the model's file.
+        entrants: candidates with sessions of their plans; segment ``i`` of the draft is ``s<i>``.
         feeds: values for inputs; random ones where missing.
-        ort_version: for the profile.
-        dispatch_ns: overhead that the plan counts on top of a segment's time.
+        dispatch_ns: overhead that a plan counts on top of a segment's time.
 
     Raises:
         ExecutionError: if a segment cannot run.
     """
-    infos = [TensorInfo(name, spec.dtype, spec.shape) for name, spec in plan.inputs.items()]
-    values = {**random_feeds([info for info in infos if info.name not in feeds], 0, int_high=2), **feeds}
-    times: dict[str, list[int]] = {}
-    with PlannedSession(plan, model_path=model_path, allow_outside=True) as session:
-        for step in range(STEPS + 1):
-            session.run(None, {name: values[name] for name in plan.inputs})
-            for timing in session.timings if step else ():
-                times.setdefault(timing.segment, []).append(timing.end_ns - timing.start_ns)
+    times: list[dict[str, list[int]]] = [{} for _ in entrants]
+    values = values_for(entrants[0][1], feeds)
+    begin = time.monotonic()
+    for turn in range(ROUNDS + 1):
+        if turn > LEAST_ROUNDS and time.monotonic() - begin > SECONDS:
+            break
+        for taken, (_, session) in zip(times, entrants, strict=True):
+            time.sleep(PAUSE_S)
+            session.run(None, values)
+            for timing in session.timings if turn else ():
+                taken.setdefault(timing.segment, []).append(timing.end_ns - timing.start_ns)
     found: dict[ProfileKey, list[int]] = {}
-    for number, key in enumerate(segment_keys(draft)):
-        found.setdefault(key, []).append(max(median_low(times[f"s{number}"]) - dispatch_ns, 1))
-    return ProfileTable({key: Measurement(sum(ns) // len(ns), STEPS, ort_version) for key, ns in found.items()})
+    for taken, (draft, _) in zip(times, entrants, strict=True):
+        for number, key in enumerate(segment_keys(draft)):
+            found.setdefault(key, []).append(max(lower_quartile(taken[f"s{number}"]) - dispatch_ns, 1))
+    return ProfileTable({key: Measurement(sum(ns) // len(ns), ROUNDS, ort_version()) for key, ns in found.items()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
 
@@ -13,14 +14,15 @@ from planner.cluster.types import Cluster
 from planner.cost.estimate import CostTable
 from planner.cost.profile import ProfileTable, link_key
 from planner.errors import ExecutionError, InfeasibleError, InputError, UsageError
-from planner.finalists import finalists, missing_segments, run_finalist
+from planner.finalists import finalists, run_finalists, values_for
 from planner.graph.op_graph import Array
+from planner.launcher.planned_session import PlannedSession
 from planner.model.load import load_model
 from planner.model.types import LoadedModel
 from planner.plan.schema import Candidate
 from planner.profiling.measure import jobs_for, measure
 from planner.request import Outcome, Request
-from planner.runtime.values import dtype_of, ort_version
+from planner.runtime.values import dtype_of
 from planner.schedule.build import build_plan
 from planner.schedule.drafts import (
     Draft,
@@ -79,22 +81,26 @@ def _run_finalists(
     """Run what is about to win until everything that could win has been run; what cannot run is out of the race."""
     shared = any(device.shared for device in setting.cluster.devices)
     failed: list[Candidate] = []
-    while not shared:
-        chosen = next((d for d in finalists(drafts) if missing_segments(d, table)), None)
-        if chosen is None:
-            break
-        request.progress(f"running the plan of {chosen.planner}", 0, 1)
-        plan, _ = build_plan(chosen, setting.model, plan_header(request, setting))
-        try:
-            if problem := memory_problem(plan):
-                raise InfeasibleError(problem)
-            found = run_finalist(
-                chosen, plan, request.model, request.load.feeds or {}, ort_version(), setting.dispatch_ns
-            )
-        except (ExecutionError, InputError, InfeasibleError) as error:
-            failed.append(Candidate(planner=chosen.planner, infeasible=f"its plan cannot be run: {error}"))
-            drafts = [draft for draft in drafts if draft is not chosen]
-            continue
+    feeds = request.load.feeds or {}
+    while not shared and (chosen := finalists(drafts, table)):
+        request.progress(f"running the plans of {', '.join(draft.planner for draft in chosen)}", 0, 1)
+        with ExitStack() as stack:
+            entrants: list[tuple[Draft, PlannedSession]] = []
+            for draft in chosen:
+                plan, _ = build_plan(draft, setting.model, plan_header(request, setting))
+                try:
+                    if problem := memory_problem(plan):
+                        raise InfeasibleError(problem)
+                    session = PlannedSession(plan, model_path=request.model, allow_outside=True)
+                    entrants.append((draft, stack.enter_context(session)))
+                    session.run(None, values_for(session, feeds))
+                except (ExecutionError, InputError, InfeasibleError) as error:
+                    failed.append(Candidate(planner=draft.planner, infeasible=f"its plan cannot be run: {error}"))
+                    drafts = [other for other in drafts if other is not draft]
+                    entrants = [entrant for entrant in entrants if entrant[0] is not draft]
+            if not entrants:
+                continue
+            found = run_finalists(entrants, feeds, setting.dispatch_ns)
         table = ProfileTable({**found.entries, **table.entries})
         request.keep(table)
         drafts = [remeasured(draft, replace(setting.costs, profile=table)) for draft in drafts]
