@@ -9,7 +9,7 @@ import pytest
 
 from planner.cluster.cpu import cpu_devices
 from planner.cluster.types import Cluster
-from planner.cost.profile import DISPATCH_KEY, Measurement, ProfileKey, ProfileTable
+from planner.cost.profile import DISPATCH_KEY, Measurement, ProfileKey, ProfileTable, link_key
 from planner.errors import ExecutionError
 from planner.graph.op_graph import Array
 from planner.model.types import LoadedModel
