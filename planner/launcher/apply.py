@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from planner.errors import InputError
+from planner.errors import ExecutionError, InputError
 from planner.graph.op_graph import Array
 from planner.launcher.check import Checker
 from planner.launcher.planned_session import PlannedSession
@@ -165,7 +165,15 @@ def measure(
     """
     names = [info.name for info in session.get_outputs()]
     # The smoke step: what cannot run fails here, before anything is reported.
-    outputs = dict(zip(names, session.run(None, feeds), strict=True))
+    try:
+        outputs = dict(zip(names, session.run(None, feeds), strict=True))
+    except ExecutionError as problem:
+        if own_feeds or problem.next_step or not any(info.dtype in ("int32", "int64") for info in session.inputs):
+            raise
+        next_step = "random integers may be at fault: limit them with --int-high NAME=N, or give --inputs"
+        raise ExecutionError(
+            problem.what, where=problem.where, expected=problem.expected, next_step=next_step
+        ) from None
     peaks = session.step(feeds, traced=True).peak_bytes
     comparison = None
     unsplit = None

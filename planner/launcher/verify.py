@@ -8,6 +8,7 @@ largest magnitude in its output plus ``of_value`` times its own value:
 | float64 | 1e-6 | 1e-5 | models in float64 often have float32 constants inside |
 | float32 | 1e-4 | 1e-3 | long sums, and fast algorithms of the kernels |
 | float16, bfloat16, float8 | 4 units in the last place of 1 | the same | sums rounded to the type after each operator |
+| float32 out of a Sigmoid | 1e-4, and 4 units in the last place of 1 | 1e-3 | computed as one half plus something |
 | 8-bit integers of a quantised model | one step | - | a value between two steps may round either way |
 
 Other integers, bools and strings are equal; NaN and infinities stand in the same places.
@@ -15,7 +16,7 @@ Other integers, bools and strings are equal; NaN and infinities stand in the sam
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ _TOLERANCE: Final = {
     "complex64": (1e-4, 1e-3),
     "complex128": (1e-6, 1e-5),
 }
+# Of a float32 value computed as one half plus something, however small it is.
+_NEAR_ONE: Final = 4 * 2.0**-23
 _MAX_FAILURES: Final = 20
 
 
@@ -107,6 +110,7 @@ def compare_outputs(
     *,
     quantised: bool = False,
     indices: Mapping[str, IndexOf] | None = None,
+    sigmoids: Collection[str] = (),
 ) -> Comparison:
     """Compare outputs of the split model with those of the unsplit one.
 
@@ -116,13 +120,15 @@ def compare_outputs(
         expected: the unsplit model's.
         quantised: 8-bit integers may differ by one step.
         indices: for outputs that hold positions, what they point into (the unsplit model's tensor).
+        sigmoids: tensors that a Sigmoid makes.
     """
     tally = _Tally()
     for name, mine, theirs in zip(names, got, expected, strict=True):
         if isinstance(theirs, list):
             _compare_sequences(name, mine, theirs, tally, quantised)
         else:
-            failure = _compare(name, mine, theirs, tally, quantised, (indices or {}).get(name))
+            floor = _NEAR_ONE if name in sigmoids else 0.0
+            failure = _compare(name, mine, theirs, tally, quantised, (indices or {}).get(name), floor)
             if failure:
                 tally.failures.append(f"{name}: {failure}")
     failures = tuple(tally.failures)
@@ -140,7 +146,15 @@ def _compare_sequences(name: str, got: Any, expected: list[Any], tally: _Tally, 
             tally.failures.append(f"{name}[{position}]: {failure}")
 
 
-def _compare(name: str, got: Array, expected: Array, tally: _Tally, quantised: bool, index: IndexOf | None) -> str:
+def _compare(
+    name: str,
+    got: Array,
+    expected: Array,
+    tally: _Tally,
+    quantised: bool,
+    index: IndexOf | None,
+    floor: float = 0.0,
+) -> str:
     """What is wrong with one tensor; empty if nothing."""
     dtype = dtype_of(expected)
     if dtype_of(got) != dtype:
@@ -151,13 +165,16 @@ def _compare(name: str, got: Array, expected: Array, tally: _Tally, quantised: b
         return ""
     if dtype in _TOLERANCE:
         wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-        return _compare_floats(name, got.astype(wide), expected.astype(wide), _TOLERANCE[dtype], tally)
+        tolerance = (*_TOLERANCE[dtype], floor if dtype == "float32" else 0.0)
+        return _compare_floats(name, got.astype(wide), expected.astype(wide), tolerance, tally)
     if dtype in ("string", "bool"):
         return _count_wrong(np.asarray(got != expected, dtype=bool), got, expected)
     return _compare_integers(name, got, expected, tally, quantised and dtype in ("int8", "uint8"), index)
 
 
-def _compare_floats(name: str, got: Array, expected: Array, tolerance: tuple[float, float], tally: _Tally) -> str:
+def _compare_floats(
+    name: str, got: Array, expected: Array, tolerance: tuple[float, float, float], tally: _Tally
+) -> str:
     finite = np.isfinite(expected)
     same_special = (got == expected) | (np.isnan(got) & np.isnan(expected))
     misplaced = np.where(finite, ~np.isfinite(got), ~same_special)
@@ -171,8 +188,8 @@ def _compare_floats(name: str, got: Array, expected: Array, tolerance: tuple[flo
     largest = float(magnitude.max())
     worst = float(diff.max())
     tally.note(name, worst, worst / largest if largest > 0 else (0.0 if worst == 0 else np.inf))
-    of_largest, of_value = tolerance
-    wrong = diff > of_largest * largest + of_value * magnitude
+    of_largest, of_value, floor = tolerance
+    wrong = diff > of_largest * largest + of_value * magnitude + floor
     if not wrong.any():
         return ""
     return f"{_count_wrong(wrong, got, expected)}; largest difference {worst:.3g}, largest value {largest:.3g}"

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from planner.errors import ExecutionError, PlanError, UsageError
 from planner.launcher.apply import ApplyOptions, run_plan
-from planner.launcher.check import Checker
+from planner.launcher.check import Checker, sigmoid_values
 from planner.launcher.planned_session import PlannedSession
 from planner.launcher.unsplit import UnsplitSession
 from planner.model.load import load_model
@@ -255,3 +255,29 @@ def test_dropout_that_is_off_is_compared(tmp_path) -> None:
     path = random_model(tmp_path, "n", training=False)
     result = run_plan(make_plan(path), ApplyOptions(model_path=path, verify=True, repeat=1))
     assert result.verified and not [text for text in result.warnings if "random" in text]
+
+
+def test_random_integers_that_a_model_cannot_take_say_what_to_do(tmp_path) -> None:
+    value = helper.make_tensor_value_info
+    path = save(
+        tmp_path,
+        [node("Gather", ["table", "ids"], ["rows"])],
+        [value("ids", TensorProto.INT64, [50])],
+        [value("rows", TensorProto.FLOAT, [50, 4])],
+        {"table": np.zeros((2, 4), np.float32)},
+    )
+    options = ApplyOptions(model_path=path, repeat=1)
+    with pytest.raises(ExecutionError, match=r"Gather.*--int-high.*--inputs"):
+        run_plan(make_plan(path), options)
+    with pytest.raises(ExecutionError) as caught:
+        run_plan(make_plan(path), options, feeds={"ids": np.full(50, 7)})
+    assert "--int-high" not in str(caught.value)
+    run_plan(make_plan(path), ApplyOptions(model_path=path, repeat=1, int_high={"ids": 2}))
+
+
+def test_what_a_sigmoid_makes_is_known(tmp_path) -> None:
+    value = helper.make_tensor_value_info
+    nodes = [node("Sigmoid", ["x"], ["s"]), node("Neg", ["s"], ["y"])]
+    inputs, outputs = [value("x", TensorProto.FLOAT, [4])], [value("y", TensorProto.FLOAT, [4])]
+    path = save(tmp_path, nodes, inputs, outputs)
+    assert sigmoid_values(load_model(path).graph) == {"s"}

@@ -98,3 +98,12 @@ def test_merging_keeps_the_worst() -> None:
     merged = good.merged(bad)
     assert not merged.verified and merged.worst == "z" and merged.max_abs_diff == 1.0
     assert merged.failures == bad.failures
+
+
+def test_small_values_of_a_sigmoid_have_few_digits() -> None:
+    expected = np.array([2e-4, 5.96e-8], np.float32)
+    near = np.array([2e-4, 2.4e-7], np.float32)
+    assert not check(near, expected).verified
+    assert check(near, expected, sigmoids={"y"}).verified
+    assert not check(near, expected, sigmoids={"z"}).verified
+    assert not check(np.array([2e-4, 2e-6], np.float32), expected, sigmoids={"y"}).verified
