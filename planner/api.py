@@ -17,9 +17,8 @@ from planner.cluster.types import Cluster
 from planner.cost.profile import ProfileTable, read_profile, write_profile
 from planner.errors import ProfileError, UsageError
 from planner.graph.op_graph import Array
-from planner.model.load import load_model
 from planner.model.options import LoadOptions
-from planner.pipeline import make_plan, profile_model
+from planner.pipeline import make_plan
 from planner.plan.schema import Plan
 from planner.profiling.recorded import RecordedRunner
 from planner.request import Outcome, Request
@@ -326,7 +325,7 @@ def measure_request(request: Request, store: ProfileStore) -> tuple[ProfileTable
     said: list[str] = []
     load = replace(request.load, recorded_run=RecordedRunner(said.append))
     request = replace(request, load=load, profile=store.read(), measure=True, keep=store.keep)
-    model = load_model(request.model, load)
-    table, notes = profile_model(request, model)
-    store.keep(table)
-    return table, (*model.notes, *said, *notes)
+    # A whole plan is made and thrown away: what it measures of the candidates that nearly win belongs in the profile.
+    outcome = make_plan(request)
+    store.keep(outcome.profile)
+    return outcome.profile, (*said, *outcome.notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from planner.cluster.sheets import load_sheets
@@ -21,10 +22,12 @@ SIMPLE: Final = ("one-device", "all-cores", "data-parallel")
 # A plan of many pieces must be predicted better than a simple choice by this much, in thousandths, to be preferred:
 # predictions of whole sessions are measured, those of pieces are put together.
 MARGIN_PERMILLE: Final = 20
+# And by this much if some of its pieces were never seen to run, while all of the simple choice was.
+GUESS_PERMILLE: Final = 250
 
 
 def choose(
-    request: Request, setting: Setting, drafts: list[Draft], candidates: list[Candidate]
+    request: Request, setting: Setting, drafts: list[Draft], candidates: list[Candidate], seen: Collection[str] = ()
 ) -> tuple[Plan, tuple[str, ...]]:
     """The best of the drafts as a plan, with what every candidate was predicted to take.
 
@@ -33,6 +36,7 @@ def choose(
         setting: costs and cluster of the race.
         drafts: one a planner that has any.
         candidates: planners that had none, with the reason; added to.
+        seen: planners all of whose segments have been measured as wholes.
 
     Raises:
         InfeasibleError: if no draft that was asked for fits the devices' memory.
@@ -52,7 +56,7 @@ def choose(
     wanted = [plan for plan in plans if request.planner in ("auto", plan.planner)]
     if not wanted:
         raise _nothing_fits(request.planner, candidates, too_large)
-    best = _best(wanted)
+    best = _best(wanted, seen)
     one = next((plan.predictions.step_ns for plan in plans if plan.planner == "one-device"), None)
     order = {name: position for position, name in enumerate(PLANNER_NAMES)}
     candidates.sort(key=lambda c: order[c.planner])
@@ -62,7 +66,7 @@ def choose(
     return with_candidates(best, _why(best, candidates), candidates, one, bounds), _plan_notes(best)
 
 
-def _best(plans: list[Plan]) -> Plan:
+def _best(plans: list[Plan], seen: Collection[str]) -> Plan:
     """The fastest, of equal ones the first; one of many pieces only if it beats the simple ones by the margin."""
 
     def fastest(some: list[Plan]) -> Plan | None:
@@ -72,7 +76,8 @@ def _best(plans: list[Plan]) -> Plan:
     pieces = fastest([plan for plan in plans if plan.planner not in SIMPLE])
     if simple is None or pieces is None:
         return simple or pieces or plans[0]
-    limit = simple.predictions.step_ns * (1000 - MARGIN_PERMILLE)
+    guessed = simple.costs.estimated == 0 < pieces.costs.estimated and pieces.planner not in seen
+    limit = simple.predictions.step_ns * (1000 - (GUESS_PERMILLE if guessed else MARGIN_PERMILLE))
     return pieces if pieces.predictions.step_ns * 1000 < limit else simple
 
 

@@ -14,7 +14,7 @@ from planner.cluster.types import Cluster
 from planner.cost.estimate import CostTable
 from planner.cost.profile import ProfileTable, link_key
 from planner.errors import ExecutionError, InfeasibleError, InputError, UsageError
-from planner.finalists import finalists, run_finalists, values_for
+from planner.finalists import finalists, run_finalists, segment_keys, values_for
 from planner.graph.op_graph import Array
 from planner.launcher.planned_session import PlannedSession
 from planner.model.load import load_model
@@ -71,7 +71,8 @@ def make_plan(request: Request) -> Outcome:
         table, drafts, failed = _run_finalists(request, setting, table, drafts)
         candidates.extend(failed)
         running_s = time.perf_counter() - start
-    plan, more = choose(request, setting, drafts, candidates)
+    seen = [draft.planner for draft in drafts if all(key in table.entries for key in segment_keys(draft))]
+    plan, more = choose(request, setting, drafts, candidates, seen)
     return Outcome(plan, table, (*model.notes, *notes, *more), time.perf_counter() - begin - running_s)
 
 

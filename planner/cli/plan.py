@@ -179,6 +179,7 @@ def _write(terminal: Terminal, outcome: Outcome, output: str, force: bool) -> No
         return
     write_plan(plan, output, force=force)
     terminal.show(verdict(plan))
-    terminal.say(f"written to {output}; next: fddps apply {output} --verify")
+    here = "" if all(device.type == "cpu" or device.uuid for device in plan.cluster.devices) else " --on cpu"
+    terminal.say(f"written to {output}; next: fddps apply {output}{here} --verify")
     if ".." in Path(plan.model.path).parts or Path(plan.model.path).is_absolute():
         terminal.note("the model lies outside the plan's folder: fddps apply will ask for --model PATH")

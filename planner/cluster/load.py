@@ -23,6 +23,7 @@ from planner.cluster.links import make_link
 from planner.cluster.sheets import link_for, parse_record, sheet_for
 from planner.cluster.types import Cluster, Device, Link
 from planner.errors import ClusterError
+from planner.resources import data_path
 from planner.safe_yaml import read_limited
 from planner.units import parse_size
 
@@ -72,11 +73,14 @@ def load_cluster(path: Path) -> Cluster:
     """Read a cluster description.
 
     Args:
-        path: the YAML file; see the module for its form.
+        path: the YAML file, see the module for its form; or the name of one that ships with fddps.
 
     Raises:
         ClusterError: if it cannot be read, breaks the form, or names an unknown kind.
     """
+    shipped = data_path("configs") / "clusters" / f"{path.name.removesuffix('.yaml')}.yaml"
+    if not path.exists() and shipped.is_file() and path.parent in (Path("."), Path("configs/clusters")):
+        path = shipped
     try:
         text = read_limited(path)
     except OSError as problem:
