@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.models import light_path, reweight
+
+# A test run in the background of a shell inherits an ignored Ctrl-C, and so would the processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 
