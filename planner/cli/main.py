@@ -6,8 +6,12 @@ shell completion are quick.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from types import FrameType
 from typing import Any, Final
 
 import click
@@ -22,6 +26,28 @@ COMMANDS: Final[Mapping[str, str]] = {
     for name in ("devices", "profile", "plan", "validate", "show", "diff", "apply", "export")
 }
 INTERRUPTED: Final = 130
+TERMINATED: Final = 143
+
+
+class _Terminated(KeyboardInterrupt):
+    """The process was asked to end; handled by whatever handles Ctrl-C."""
+
+
+@contextlib.contextmanager
+def _termination() -> Iterator[None]:
+    """SIGTERM, which job schedulers and ``timeout`` send, removes temporary files as Ctrl-C does."""
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Commands(click.Group):
@@ -42,10 +68,14 @@ class _Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with _termination():
+                return super().invoke(ctx)
         except FddpsError as problem:
             click.echo(f"fddps: error: {one_line(str(problem))}", err=True)
             ctx.exit(problem.exit_code)
+        except _Terminated:
+            click.echo("fddps: terminated", err=True)
+            ctx.exit(TERMINATED)
         except KeyboardInterrupt:
             click.echo("fddps: interrupted", err=True)
             ctx.exit(INTERRUPTED)

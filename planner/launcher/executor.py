@@ -138,7 +138,7 @@ class Executor:
         reports: list[StepReport] = []
         first: BaseException | None = None
         started = 0
-        while len(reports) < started or (first is None and started < len(parcels)):
+        while len(reports) < len(parcels) if first is None else self._busy(step, started):
             try:
                 if first is None and started < len(parcels):
                     # Counted first: CPython looks for signals after the call, so a worker that got the step counts.
@@ -169,6 +169,14 @@ class Executor:
                 self._finalizer()
             raise first
         return reports
+
+    def _busy(self, step: int, started: int) -> bool:
+        """Whether a worker is still at a step that was called off.
+
+        Not by counting reports: Ctrl-C takes away the one that ``get`` was about to return. A worker that is busy puts
+        another, so that ``get`` returns.
+        """
+        return any(worker.finished_step < step for worker in self._workers[:started])
 
     def _call_off(self, step: int) -> None:
         _call_off(self._workers, self._inboxes, self._called_off, step)

@@ -122,6 +122,7 @@ class Worker:
         self._reports = reports
         self._called_off = called_off
         self._step = 0
+        self.finished_step = 0
         self._early: list[tuple[Any, ...]] = []
         # A daemon: an interpreter that exits without close() does not wait for a segment that hangs.
         self.thread = threading.Thread(target=self._main, name=f"fddps-{device.name}", daemon=True)
@@ -175,6 +176,8 @@ class Worker:
             raise
         finally:
             self._early.clear()
+            # Before the report: who waits for one may lose it to a signal, and looks here then.
+            self.finished_step = self._step
             self._reports.put(report)
 
     def _run_step(

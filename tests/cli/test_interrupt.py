@@ -1,4 +1,4 @@
-"""Ctrl-C, in real processes: what was measured is kept, nothing goes on running."""
+"""Ctrl-C and SIGTERM, in real processes: what was measured is kept, nothing goes on running."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from planner.cost.profile import read_profile
 from tests.models.small import nasnet_cell_like, save
@@ -32,22 +34,24 @@ def _start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def _interrupted(process: subprocess.Popen[str], ready: Callable[[], bool]) -> str:
-    """Ctrl-C once ready; the standard error of a process that must end with 130 and leave its group empty."""
+def _interrupted(
+    process: subprocess.Popen[str], ready: Callable[[], bool], number: signal.Signals = signal.SIGINT
+) -> str:
+    """A signal once ready; the standard error of a process that must end with 128 + number, its group empty."""
     try:
         deadline = time.monotonic() + _PATIENCE_S
         while not ready():
             assert process.poll() is None, f"it ended by itself: {process.communicate()}"
             assert time.monotonic() < deadline, "it never got so far"
             time.sleep(0.01)
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
         _, errors = process.communicate(timeout=_PATIENCE_S)
     finally:
         group_left = _group_lives(process.pid)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-    assert process.returncode == 130, (process.returncode, errors)
+    assert process.returncode == 128 + number, (process.returncode, errors)
     assert not group_left
     assert "Traceback" not in errors
     return errors
@@ -61,7 +65,10 @@ def _group_lives(group: int) -> bool:
     return True
 
 
-def test_while_profiling_what_was_measured_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "says"), [(signal.SIGINT, "fddps: interrupted"), (signal.SIGTERM, "fddps: terminated")]
+)
+def test_while_profiling_what_was_measured_is_kept(tmp_path: Path, number: signal.Signals, says: str) -> None:
     save(nasnet_cell_like(cells=3, size=64, channels=64, batch=4), tmp_path)
     process = _start(tmp_path, "profile", "model.onnx", "--cpus", "2x1", "-o", "p.yaml")
 
@@ -69,8 +76,8 @@ def test_while_profiling_what_was_measured_is_kept(tmp_path: Path) -> None:
         path = tmp_path / "p.yaml"
         return path.exists() and "key: " in path.read_text()
 
-    errors = _interrupted(process, something_kept)
-    assert errors.strip().splitlines()[-1] == "fddps: interrupted"
+    errors = _interrupted(process, something_kept, number)
+    assert errors.strip().splitlines()[-1] == says
     kept = read_profile(tmp_path / "p.yaml")
     assert len(kept.entries) > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "p.yaml", "temporary"]

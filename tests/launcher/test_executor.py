@@ -8,6 +8,7 @@ import threading
 import weakref
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -346,6 +347,32 @@ def test_ctrl_c_stops_a_step_and_leaves_a_usable_session() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "interrupted\n[-0.0, -1.0, -2.0, -3.0]\n['MainThread']\n"
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_ctrl_c_that_takes_a_report_away_does_not_wait_for_it(lost: int) -> None:
+    """CPython looks for signals when ``get`` has returned: what it returned is gone then."""
+
+    class Reports:
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+            self.seen = 0
+
+        def get(self) -> Any:
+            report = self.inner.get(timeout=20)
+            self.seen += 1
+            if self.seen == lost + 1:
+                raise KeyboardInterrupt
+            return report
+
+    with PlannedSession.from_partition(chain(4), cpus(2)) as session:
+        real = session._executor._reports
+        session._executor._reports = Reports(real)  # type: ignore[assignment]
+        with pytest.raises(KeyboardInterrupt):
+            session.run(None, {"x": ramp()})
+        session._executor._reports = real
+        first = session.run(None, {"x": ramp()})[0]
+        np.testing.assert_array_equal(first, session.run(None, {"x": ramp()})[0])
 
 
 def test_memory_of_a_step_is_given_back_after_it() -> None:
