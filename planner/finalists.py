@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from statistics import median_low
 from typing import Final
 
 from planner.cost.keys import segment_digest
@@ -19,6 +20,7 @@ from planner.launcher.planned_session import PlannedSession
 from planner.profiling.lanes import lower_quartile
 from planner.runtime.feeds import random_feeds
 from planner.runtime.values import ort_version
+from planner.schedule.cut import with_compute
 from planner.schedule.drafts import Draft
 
 ROUNDS: Final = 9
@@ -75,7 +77,10 @@ def values_for(session: PlannedSession, feeds: Mapping[str, Array]) -> dict[str,
 def run_finalists(
     entrants: Sequence[tuple[Draft, PlannedSession]], feeds: Mapping[str, Array], dispatch_ns: int
 ) -> ProfileTable:
-    """Run drafts in turns and note how long each segment takes: the lower quartile, since disturbance only adds.
+    """Run drafts in turns and note how long each segment takes.
+
+    A segment's time is the lower quartile, since disturbance only adds; but what workers lose in waiting for each other
+    is in no segment. So the segments of a draft are scaled until the simulated step is the median step that was measured.
 
     Args:
         entrants: candidates with sessions of their plans; segment ``i`` of the draft is ``s<i>``.
@@ -86,18 +91,27 @@ def run_finalists(
         ExecutionError: if a segment cannot run.
     """
     times: list[dict[str, list[int]]] = [{} for _ in entrants]
+    steps: list[list[int]] = [[] for _ in entrants]
     values = values_for(entrants[0][1], feeds)
     begin = time.monotonic()
     for turn in range(ROUNDS + 1):
         if turn > LEAST_ROUNDS and time.monotonic() - begin > SECONDS:
             break
-        for taken, (_, session) in zip(times, entrants, strict=True):
+        for taken, step, (_, session) in zip(times, steps, entrants, strict=True):
             time.sleep(PAUSE_S)
+            start = time.perf_counter_ns()
             session.run(None, values)
-            for timing in session.timings if turn else ():
-                taken.setdefault(timing.segment, []).append(timing.end_ns - timing.start_ns)
+            if turn:
+                step.append(time.perf_counter_ns() - start)
+                for timing in session.timings:
+                    taken.setdefault(timing.segment, []).append(timing.end_ns - timing.start_ns)
     found: dict[ProfileKey, list[int]] = {}
-    for taken, (draft, _) in zip(times, entrants, strict=True):
-        for number, key in enumerate(segment_keys(draft)):
-            found.setdefault(key, []).append(max(lower_quartile(taken[f"s{number}"]) - dispatch_ns, 1))
+    for taken, step, (draft, _) in zip(times, steps, entrants, strict=True):
+        segments = [
+            max(lower_quartile(taken[f"s{number}"]) - dispatch_ns, 1) for number in range(len(draft.cut.segments))
+        ]
+        simulated = max(with_compute(draft.cut, draft.cluster, dispatch_ns, segments).step_ns, 1)
+        measured = median_low(step)
+        for key, ns in zip(segment_keys(draft), segments, strict=True):
+            found.setdefault(key, []).append(max(ns * measured // simulated, 1))
     return ProfileTable({key: Measurement(sum(ns) // len(ns), ROUNDS, ort_version()) for key, ns in found.items()})

@@ -9,7 +9,7 @@ schedule's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,6 +102,18 @@ def recost(cut: Cut, cluster: Cluster, dispatch_ns: int, measured: Measured) -> 
         ns if (whole := measured(segment)) is None else whole
         for segment, ns in zip(cut.segments, cut.compute_ns, strict=True)
     ]
+    return with_compute(cut, cluster, dispatch_ns, compute)
+
+
+def with_compute(cut: Cut, cluster: Cluster, dispatch_ns: int, compute: Sequence[int]) -> Cut:
+    """The same segments with other times, simulated anew.
+
+    Args:
+        cut: segments and transfers.
+        cluster: its devices and links.
+        dispatch_ns: cost of one segment on top of its tasks.
+        compute: time of each segment.
+    """
     following = [
         number + 1 if number + 1 < len(cut.segments) and cut.segments[number + 1].device == segment.device else -1
         for number, segment in enumerate(cut.segments)
