@@ -80,7 +80,7 @@ def run_finalists(
     """Run drafts in turns and note how long each segment takes.
 
     A segment's time is the lower quartile, since disturbance only adds; but what workers lose in waiting for each other
-    is in no segment. So the segments of a draft are scaled until the simulated step is the median step that was measured.
+    is in no segment. So the segments of a draft are scaled until the simulated step is the median of the measured ones.
 
     Args:
         entrants: candidates with sessions of their plans; segment ``i`` of the draft is ``s<i>``.
