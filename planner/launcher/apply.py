@@ -148,6 +148,12 @@ def run_plan(
         device_map=options.device_map,
         allow_outside=options.allow_outside,
     ) as session:
+        known = [info.name for info in session.inputs]
+        for name in () if isinstance(options.int_high, int) else options.int_high:
+            if name not in known:
+                raise InputError(
+                    f"the model has no input '{name}'", where="--int-high", expected=f"one of {', '.join(known)}"
+                )
         given = feeds if feeds is not None else random_feeds(session.inputs, options.seed, int_high=options.int_high)
         return measure(session, given, options, own_feeds=feeds is not None)
 

@@ -209,6 +209,7 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
         (("apply", "plan.yaml", "--outputs", "plan.yaml"), "plan.yaml"),
         (("apply", "plan.yaml", "--model", "model.onnx", "--outputs", "./model.onnx"), "model.onnx"),
         (("apply", "plan.yaml", "--inputs", "in.npz", "--outputs", "in.npz"), "in.npz"),
+        (("show", "plan.yaml", "--trace", "plan.yaml"), "plan.yaml"),
     ],
 )
 def test_what_is_read_is_not_written_over(command: tuple[str, ...], lost: str) -> None:
@@ -254,6 +255,10 @@ X: Final = np.zeros((2, 3, 48, 48), np.float32)
 def test_wrong_inputs(arrays: dict[str, Any], words: tuple[str, ...]) -> None:
     np.savez("in.npz", **arrays)
     refused(run("apply", "plan.yaml", "--inputs", "in.npz", "--outputs", "out.npz"), *words)
+
+
+def test_a_limit_for_an_input_that_is_not_there() -> None:
+    refused(run("apply", "plan.yaml", "--int-high", "ids=2"), "'ids'", "--int-high", "x")
 
 
 def test_nothing_is_unpickled() -> None:
