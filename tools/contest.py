@@ -1,7 +1,8 @@
 """A plan against ONNX Runtime's own modes on the unsplit model, in turns within one process.
 
-ONNX Runtime's threads spin for a while after a run and disturb what is measured next, so there is a pause before every
-step; and single medians spread on a busy machine, so contestants take turns and ratios within a round are what counts.
+ONNX Runtime's threads spin after a run, 60 to 80 ms on two cores here, and disturb what is measured next: before every
+step there is a pause until this process is idle. Single medians spread on a busy machine, so contestants take turns, in
+a new order every round, and ratios within a round are what counts.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,12 +22,15 @@ import onnxruntime as ort
 from planner.graph.op_graph import Array, TensorInfo
 from planner.launcher.planned_session import PlannedSession
 from planner.launcher.unsplit import rebuilt
+from planner.launcher.verify import compare_outputs
 from planner.partition.segments import load_plan_model
 from planner.plan.files import read_plan
 from planner.runtime.feeds import random_feeds
 from planner.runtime.values import wrap
 
-PAUSE_S: Final = 0.05
+PAUSE_S: Final = 0.02
+IDLE_SHARE: Final = 0.1
+LONGEST_PAUSE_S: Final = 2.0
 MODES: Final = ("one_thread", "all_threads", "parallel")
 
 
@@ -41,7 +46,7 @@ def ort_session(model: bytes, weights: Mapping[str, Any], mode: str, cores: int)
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def contest(plan_path: Path, model_path: Path, rounds: int, seconds: float) -> dict[str, float]:
+def contest(plan_path: Path, model_path: Path, rounds: int, seconds: float) -> dict[str, Any]:
     """Median step of each contestant, and the medians of the ratios within a round.
 
     Args:
@@ -62,14 +67,19 @@ def contest(plan_path: Path, model_path: Path, rounds: int, seconds: float) -> d
             "planned": lambda: planned.run(None, feeds),
             **{mode: _runner(session, feeds) for mode, session in sessions.items()},
         }
+        comparison = compare_outputs(
+            [info.name for info in planned.get_outputs()], runners["planned"](), runners["one_thread"]()
+        )
         times = take_turns(runners, rounds, seconds)
-    result = {name: statistics.median(taken) for name, taken in times.items()}
+    result: dict[str, Any] = {name: statistics.median(taken) for name, taken in times.items()}
     for mode in MODES:
         ratios = [other / own for other, own in zip(times[mode], times["planned"], strict=True)]
         result[f"{mode}_over_planned"] = statistics.median(ratios)
     best = [min(values) / own for *values, own in zip(*(times[m] for m in MODES), times["planned"], strict=True)]
     result["best_over_planned"] = statistics.median(best)
     result["rounds"] = len(times["planned"])
+    result["verified"] = comparison.verified
+    result["max_rel_diff"] = comparison.max_rel_diff
     return result
 
 
@@ -79,22 +89,33 @@ def _runner(session: ort.InferenceSession, feeds: Mapping[str, Array]) -> Callab
 
 
 def take_turns(runners: Mapping[str, Callable[[], Any]], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Seconds of each contestant's steps; the order rotates, so that none always follows the same one."""
-    names: Sequence[str] = list(runners)
+    """Seconds of each contestant's steps; seeded shuffling, so that none always follows the same one."""
+    names = list(runners)
     for name in names:
         runners[name]()
     times: dict[str, list[float]] = {name: [] for name in names}
+    shuffle = random.Random(0).shuffle
     begin = time.perf_counter()
     for turn in range(rounds):
         if turn >= 5 and time.perf_counter() - begin > seconds:
             break
-        for position in range(len(names)):
-            name = names[(turn + position) % len(names)]
-            time.sleep(PAUSE_S)
+        shuffle(names)
+        for name in names:
+            pause_until_idle()
             start = time.perf_counter()
             runners[name]()
             times[name].append(time.perf_counter() - start)
     return times
+
+
+def pause_until_idle() -> None:
+    """Sleep until no thread of this process computes or spins any more."""
+    give_up = time.perf_counter() + LONGEST_PAUSE_S
+    while time.perf_counter() < give_up:
+        used = time.process_time()
+        time.sleep(PAUSE_S)
+        if time.process_time() - used < IDLE_SHARE * PAUSE_S:
+            return
 
 
 def main() -> None:
