@@ -39,6 +39,9 @@ MADE: Final = (
     "transformers_bert_base_dynamic",
     "transformers_gpt2_dynamic",
     "timm_pnasnet5large",
+)
+# Run last: an hour.
+LARGE: Final = (
     "timm_vit_base_patch16_224",
     "timm_inception_v4",
     "timm_resnet200",
@@ -64,20 +67,21 @@ class Case:
 
 def cases(models: Path, out: Path, only: Sequence[str]) -> Iterator[Case]:
     """Every case whose model is there or can be made from the onnx package."""
-    for name in MADE:
-        path = models / f"{name}.onnx"
-        if path.exists() and _wanted(name, only):
+    for name in (*MADE, *(f"light_{light}" for light in LIGHT_MODELS), *LARGE):
+        path = _model_path(name, models, out)
+        if _wanted(name, only) and path.exists():
             for batch in _batches(name):
                 yield Case(name, path, batch, _options(name, batch))
-    for light in LIGHT_MODELS:
-        name = f"light_{light}"
-        path = out / f"{name}.onnx"
-        if not _wanted(name, only):
-            continue
-        if not path.exists():
-            reweight(light_path(light), path, seed=0)
-        for batch in BATCHES:
-            yield Case(name, path, batch, ("--batch", str(batch)))
+
+
+def _model_path(name: str, models: Path, out: Path) -> Path:
+    """Where a model is; those of the onnx package get their weights here."""
+    if not name.startswith("light_"):
+        return models / f"{name}.onnx"
+    path = out / f"{name}.onnx"
+    if not path.exists():
+        reweight(light_path(name.removeprefix("light_")), path, seed=0)
+    return path
 
 
 def _batches(name: str) -> tuple[int, ...]:
@@ -215,8 +219,8 @@ def report(
         "turns in one process, each when it is idle. Speed-ups are over the unsplit model on one thread; those",
         "measured, and the ratio to the best of ONNX Runtime's own modes (1 thread, all threads, parallel), are",
         "medians of the ratios within a round. `largest relative difference`: of the plan's outputs to those of one",
-        "thread, to the largest magnitude of each output. `cold plan` is the whole command with nothing cached, `planning`",
-        "what is left without profiling, `peak` its largest resident memory.",
+        "thread, to the largest magnitude of each output. `cold plan` is the whole command with nothing cached,",
+        "`planning` what is left without profiling, `peak` its largest resident memory.",
         "",
         "| " + " | ".join(HEADING) + " |",
         "|" + "---|" * len(HEADING),
@@ -271,7 +275,9 @@ def main() -> int:
     options.results.parent.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     failed = [
-        f"{n}: not made" for n in MADE if not (options.models / f"{n}.onnx").exists() and _wanted(n, options.only)
+        f"{n}: not made"
+        for n in (*MADE, *LARGE)
+        if not (options.models / f"{n}.onnx").exists() and _wanted(n, options.only)
     ]
     command = "make bench" if not sys.argv[1:] else f"python -m tools.bench {' '.join(sys.argv[1:])}"
     for case in cases(options.models, options.out, options.only):
