@@ -1,18 +1,25 @@
 """The one door to numba.
 
 Kernels are plain typed Python functions over numpy arrays. :func:`kernel` compiles one on its first call, so that
-importing a scheduler (for ``fddps --help``, say) does not import numba. Machine code is cached beside the module, or in
-the user's cache folder, or, where neither can be written, not at all.
+importing a scheduler (for ``fddps --help``, say) does not import numba. Machine code is cached inside the
+package, or in the user's cache folder, or, where neither can be written, not at all.
 
-numba renews a cached kernel when its own file changes, not when a kernel that it calls does: after an edit of a callee
-in another file, delete ``__pycache__``.
+numba renews a cached kernel when its own file changes, not when a kernel that it calls does, which is inlined in it. So
+the cache is in a folder named by the contents of all files that have kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import FunctionType
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
+
+_PACKAGE: Final = Path(__file__).resolve().parent.parent
+_WITH_KERNELS: Final = ("graph", "schedule", "simulate")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,6 +64,28 @@ def _compile(function: FunctionType) -> Callable[..., Any]:
     resolved.__qualname__ = function.__qualname__
     resolved.__module__ = function.__module__
     try:
-        return cast(Callable[..., Any], numba.njit(cache=True)(resolved))
+        with _caching_in(numba.config, cache_folder()):
+            return cast(Callable[..., Any], numba.njit(cache=True)(resolved))
     except RuntimeError:  # no folder that numba could write its cache to
         return cast(Callable[..., Any], numba.njit(resolved))
+
+
+@functools.cache
+def cache_folder() -> Path:
+    """Where compiled kernels of this very source code are kept."""
+    digest = hashlib.sha256()
+    for folder in _WITH_KERNELS:
+        for path in sorted((_PACKAGE / folder).glob("*.py")):
+            digest.update(path.read_bytes())
+    return _PACKAGE / "__pycache__" / f"kernels-{digest.hexdigest()[:16]}"
+
+
+@contextmanager
+def _caching_in(config: Any, folder: Path) -> Iterator[None]:
+    """The place where numba keeps what is decorated meanwhile; a folder that the user has set stays."""
+    before = config.CACHE_DIR
+    config.CACHE_DIR = before or str(folder)
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from planner.graph import jit
 from planner.graph.jit import kernel
 from planner.schedule.timeline import earliest_slot, new_timelines, occupy
 
@@ -48,3 +51,14 @@ def test_a_random_timeline_never_overlaps_and_leaves_no_earlier_slot() -> None:
         assert next(free) == start
         occupy(lines, 0, start, duration)
         busy.append((start, start + duration))
+
+
+def test_compiled_kernels_of_other_sources_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "_PACKAGE", tmp_path)
+    file = tmp_path / "schedule" / "callee.py"
+    file.parent.mkdir()
+    names = set()
+    for text in ("x = 1", "x = 2", "x = 1"):
+        file.write_text(text)
+        names.add(jit.cache_folder.__wrapped__().name)
+    assert len(names) == 2
