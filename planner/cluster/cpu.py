@@ -7,26 +7,31 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from planner.cluster.cgroup import core_limit, memory_limit_bytes
 from planner.cluster.links import connect
 from planner.cluster.sheets import link_for
-from planner.cluster.types import Cluster, Device
+from planner.cluster.types import MAX_DEVICES, Cluster, Device
 from planner.errors import UsageError
 
 _SPEC = re.compile(r"([0-9]{1,4})(?:x([0-9]{1,4}))?\Z")
 _GIB = 1 << 30
 
 
-def cpu_devices(spec: str) -> Cluster:
+def cpu_devices(spec: str, *, anywhere: bool = False) -> Cluster:
     """Devices made of this machine's usable cores.
 
     Args:
         spec: ``2``: two equal, disjoint groups of all usable cores; ``2x1``: two devices of one core each. More
             devices than cores share cores round-robin and are marked ``shared``.
+        anywhere: number the cores of the second form from 0, whatever cores are here: nothing is measured on them, and
+            the launcher finds as many.
 
     Raises:
         UsageError: if the text is neither form.
     """
-    return divide_cores(spec, usable_cores(), cpu_model_name(), total_memory_bytes())
+    match = _SPEC.match(spec.strip())
+    cores = range(int(match[1]) * int(match[2])) if anywhere and match and match[2] else usable_cores()
+    return divide_cores(spec, cores, cpu_model_name(), total_memory_bytes())
 
 
 def divide_cores(spec: str, cores: Sequence[int], model_name: str, memory_bytes: int) -> Cluster:
@@ -34,9 +39,11 @@ def divide_cores(spec: str, cores: Sequence[int], model_name: str, memory_bytes:
     match = _SPEC.match(spec.strip())
     count = int(match[1]) if match else 0
     wanted = int(match[2]) if match and match[2] else 0
-    if match is None or count == 0 or (match[2] is not None and wanted == 0):
+    if match is None or not 0 < count <= MAX_DEVICES or (match[2] is not None and wanted == 0):
         raise UsageError(
-            f"'{spec}' names no CPU devices", where="--cpus", expected="a number such as 2, or 2x1 (devices x cores)"
+            f"'{spec}' names no CPU devices",
+            where="--cpus",
+            expected=f"a number such as 2, or 2x1 (devices x cores), of up to {MAX_DEVICES} devices",
         )
     size = wanted or max(1, len(cores) // count)
     shared = count * size > len(cores)
@@ -47,7 +54,7 @@ def divide_cores(spec: str, cores: Sequence[int], model_name: str, memory_bytes:
             kind=f"cpu-{slug(model_name)}-{len(group)}c",
             type="cpu",
             # Whole GiB, so that the few MiB a kernel keeps for itself do not change plans between reboots.
-            memory_bytes=max(memory_bytes // _GIB, 1) * _GIB // count,
+            memory_bytes=(memory_bytes // _GIB * _GIB or memory_bytes) // count,
             cores=group,
             index=position,
             shared=shared,
@@ -58,10 +65,9 @@ def divide_cores(spec: str, cores: Sequence[int], model_name: str, memory_bytes:
 
 
 def usable_cores() -> tuple[int, ...]:
-    """Cores that this process may run on, ascending."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
+    """Cores that this process may run on, ascending; in a container with a quota as many as that pays for."""
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    return cores[: core_limit()]
 
 
 def cpu_model_name() -> str:
@@ -70,11 +76,10 @@ def cpu_model_name() -> str:
 
 
 def total_memory_bytes() -> int:
-    """Physical memory of this machine."""
+    """Physical memory of this machine, or of the container."""
     found = _first(Path("/proc/meminfo"), "MemTotal")
-    if found:
-        return int(found.split()[0]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    physical = int(found.split()[0]) * 1024 if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(physical, memory_limit_bytes() or physical)
 
 
 def slug(name: str) -> str:

@@ -21,13 +21,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from planner.cluster.links import make_link
 from planner.cluster.sheets import link_for, parse_record, sheet_for
-from planner.cluster.types import Cluster, Device, Link
+from planner.cluster.types import MAX_DEVICES, Cluster, Device, Link
 from planner.errors import ClusterError
 from planner.resources import data_path
 from planner.safe_yaml import read_limited
 from planner.units import parse_size
-
-_MAX_DEVICES = 4096
 
 
 class _Record(BaseModel):
@@ -39,9 +37,9 @@ _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 class _Devices(_Record):
     kind: str
-    count: int = Field(default=1, ge=1, le=_MAX_DEVICES)
+    count: int = Field(default=1, ge=1, le=MAX_DEVICES)
     memory: str | int = ""
-    cores: int = Field(default=0, ge=0, le=_MAX_DEVICES)
+    cores: int = Field(default=0, ge=0, le=MAX_DEVICES)
 
 
 class _PairLink(_Record):
@@ -104,8 +102,8 @@ def parse_cluster(text: str | bytes, where: str) -> Cluster:
             expected="a link kind such as ethernet-100g",
         )
     total = sum(entry.count for node in raw.nodes for entry in node.devices)
-    if total > _MAX_DEVICES:
-        raise ClusterError(f"{total} devices", where=f"{where}:nodes", expected=f"at most {_MAX_DEVICES}")
+    if total > MAX_DEVICES:
+        raise ClusterError(f"{total} devices", where=f"{where}:nodes", expected=f"at most {MAX_DEVICES}")
     by_node = [_devices(node, len(names) > 1, where) for node in raw.nodes]
     links: list[Link] = []
     for node, own in zip(raw.nodes, by_node, strict=True):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from planner.units import NS_PER_S
+
+# Every pair of devices has a link, and a plan lists them all.
+MAX_DEVICES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,17 @@ class Link:
         if self.bytes_per_s == 0:
             return self.latency_ns
         return self.latency_ns + -(-nbytes * NS_PER_S // self.bytes_per_s)
+
+    def queue(self, number: int) -> tuple[str, ...]:
+        """What a transfer waits in: the link's channel, or the link; in shared memory (only a wake-up counts) nothing.
+
+        Args:
+            number: of the transfer; one that waits for nothing has a queue of its own.
+        """
+        if self.channel:
+            return (self.channel,)
+        own = (self.src, self.dst)
+        return own if self.bytes_per_s else (*own, str(number))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import onnxruntime as ort
 
+from planner.cluster.cpu import usable_cores
 from planner.cluster.gpu import gpu_kind
 from planner.errors import ExecutionError, UsageError
 from planner.plan.schema import ClusterSpec, DeviceSpec
@@ -97,11 +97,6 @@ def find_devices(
     return LocalDevices(devices, tuple(warnings))
 
 
-def available_cores() -> tuple[int, ...]:
-    """Cores that this process may use, ascending."""
-    return tuple(sorted(os.sched_getaffinity(0)))
-
-
 def available_memory_bytes(device: LocalDevice) -> int | None:
     """Memory that is free on a device right now; None if that cannot be told."""
     if device.type == "cuda":
@@ -164,7 +159,7 @@ def _place_on_cores(
     """Cores for each CPU device: the plan's own if this machine has them, else as many others, else shared ones."""
     if not names:
         return {}, []
-    machine = available_cores()
+    machine = usable_cores()
     wanted = {name: _wanted_cores(specs[name], by_name) if specs[name].type == "cpu" else () for name in names}
     if all(wanted[name] and set(wanted[name]) <= set(machine) for name in names):
         return wanted, _sharing_notes(names, specs)

@@ -87,7 +87,7 @@ def test_cpu_devices_and_memory_override() -> None:
             "nodes: [{name: a, devices: [{kind: t4}], uplinks: [{name: u, devices: [0]}, {name: v, devices: [0]}]}]",
             "c:nodes.a.uplinks",
         ),
-        ("nodes: [{name: a, devices: [{kind: t4, count: 4096}, {kind: t4}]}]", "c:nodes"),
+        ("nodes: [{name: a, devices: [{kind: t4, count: 256}, {kind: t4}]}]", "c:nodes"),
         ("nodes: 3", "c:nodes"),
         ("nodes: []\nnodes: []", "c:3"),
     ],

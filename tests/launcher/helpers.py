@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
+from planner.cluster.cpu import usable_cores
 from planner.graph.op_graph import OpGraph, TensorInfo
 from planner.model.types import Weight
 from planner.partition.types import PartitionedModel, SegmentModel
-from planner.runtime.devices import LocalDevice, LocalDevices, available_cores
+from planner.runtime.devices import LocalDevice, LocalDevices
 
 F32 = TensorProto.FLOAT
 _ENUM = {
@@ -82,7 +83,7 @@ def partitioned(
 
 
 def cpus(count: int) -> LocalDevices:
-    machine = available_cores()
+    machine = usable_cores()
     devices = {
         f"cpu:{i}": LocalDevice(f"cpu:{i}", "cpu", (machine[i % len(machine)],), 0, 1 << 34, count > len(machine))
         for i in range(count)

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from planner.cluster.cpu import usable_cores
 from planner.errors import ExecutionError, PlanError, UsageError
 from planner.launcher.apply import ApplyOptions, run_plan
 from planner.launcher.check import Checker, sigmoid_values
@@ -28,7 +29,6 @@ from planner.plan.schema import (
     Segment,
     Tool,
 )
-from planner.runtime.devices import available_cores
 from planner.runtime.feeds import random_feeds
 from tests.launcher.helpers import node
 
@@ -68,7 +68,7 @@ def perceptron(tmp_path: Path, scale: float = 1.0) -> Path:
 def make_plan(path: Path, devices: int = 2, type_: str = "cpu") -> Plan:
     """One segment a task, devices taking turns."""
     model = load_model(path)
-    cores = available_cores()
+    cores = usable_cores()
     specs = tuple(
         DeviceSpec(
             name=f"{type_}:{i}",

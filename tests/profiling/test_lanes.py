@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from planner.cluster.cpu import usable_cores
 from planner.errors import ExecutionError
 from planner.partition.split_graph import build_split_graph
 from planner.partition.types import SegmentModel
 from planner.profiling import lanes
 from planner.profiling.lanes import lane_model, time_lanes
-from planner.runtime.devices import LocalDevice, available_cores
+from planner.runtime.devices import LocalDevice
 from planner.split.propagate import AxisCache, batch_layouts, spread
 from tests.partition.support import loaded
 
 DEVICES = [
-    LocalDevice(f"cpu:{i}", "cpu", (available_cores()[i % len(available_cores())],), 0, 1 << 34, False)
-    for i in range(2)
+    LocalDevice(f"cpu:{i}", "cpu", (usable_cores()[i % len(usable_cores())],), 0, 1 << 34, False) for i in range(2)
 ]
 EMPTY = [SegmentModel(f"lane{i}", f"cpu:{i}", (), (), b"", {}) for i in range(2)]
 

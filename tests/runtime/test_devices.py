@@ -6,11 +6,12 @@ from types import SimpleNamespace
 import onnxruntime as ort
 import pytest
 
+from planner.cluster.cpu import usable_cores
 from planner.errors import ExecutionError, UsageError
 from planner.plan.schema import ClusterSpec, DeviceSpec
-from planner.runtime.devices import available_cores, find_devices
+from planner.runtime.devices import find_devices
 
-MACHINE = available_cores()
+MACHINE = usable_cores()
 
 
 def cpu(name: str, *cores: int, **more) -> DeviceSpec:
