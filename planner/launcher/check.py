@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from planner.errors import UsageError
+from planner.errors import ExecutionError, InputError, UsageError
 from planner.graph.op_graph import Array, Op, OpGraph
 from planner.launcher.planned_session import PlannedSession
 from planner.launcher.unsplit import UnsplitSession, rebuilt
@@ -13,6 +14,7 @@ from planner.launcher.verify import Comparison, IndexOf, compare_outputs
 from planner.model.types import LoadedModel
 from planner.partition.free import RANDOM_OPS
 from planner.partition.segments import load_plan_model
+from planner.runtime.feeds import random_feeds
 from planner.runtime.values import unwrap
 
 _POINTERS: Final = {"TopK": 1, "ArgMax": 0, "ArgMin": 0}
@@ -51,10 +53,7 @@ class Checker:
         self._quantised = any(
             op.op_type in quantising or op.op_type.startswith("QLinear") for op in session.model.graph.ops
         )
-        if session.plan.model.batch is not None:
-            self.unsplit = UnsplitSession(rebuilt(self._model()), self._device)
-        else:
-            self.unsplit = UnsplitSession(session.model_path, self._device)
+        self.unsplit = self._reference(session.model_path)
         self._inner: UnsplitSession | None = None
 
     def compare(self, feeds: Mapping[str, Array]) -> Comparison:
@@ -83,6 +82,23 @@ class Checker:
         if skipped:
             names = ", ".join(f"'{name}'" for name in skipped)
             self.warnings = (f"not compared, because they depend on random numbers: {names}",)
+
+    def _reference(self, path: Path) -> UnsplitSession:
+        """The model file, unless it is for other shapes than the plan or cannot run at the plan's."""
+        shapes = {name: spec.shape for name, spec in self._plan.inputs.items()}
+        session = UnsplitSession(path, self._device)
+        if session.accepts(shapes):
+            if self._plan.model.batch is None:
+                return session
+            # A symbolic batch in front, and a baked one inside: that shows only when it runs.
+            try:
+                session.step(random_feeds(self._session.inputs, 0, int_high=2))
+                return session
+            except (ExecutionError, InputError):
+                pass
+        del session
+        self.warnings += ("compared with the model as fddps loads it: the file itself is for another batch size",)
+        return UnsplitSession(rebuilt(self._model()), self._device)
 
     def _model(self) -> LoadedModel:
         if self._loaded is None:

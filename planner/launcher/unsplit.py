@@ -23,7 +23,7 @@ Source = str | Path | tuple[bytes, Mapping[str, Weight]]
 
 
 class UnsplitSession:
-    """One session on one device, with its calling thread pinned while it runs; it never spins between runs.
+    """One session on one device, with its calling thread pinned while it runs and the options of a segment's session.
 
     Args:
         source: the model file, so that it is independent of all that fddps does to a model; or a serialised model with
@@ -36,7 +36,7 @@ class UnsplitSession:
 
     def __init__(self, source: Source, device: LocalDevice) -> None:
         self.device = device
-        options = cpu_options(device.cores or (0,), spin=False)
+        options = cpu_options(device.cores or (0,), spin=not device.shared)
         try:
             with stub_folder() as stubs:
                 model: str | bytes
@@ -58,6 +58,15 @@ class UnsplitSession:
         self.outputs = tuple(dict.fromkeys(arg.name for arg in self._session.get_outputs()))
         values_ = [*self._inputs.values(), *self._session.get_outputs()]
         self._bindable = all(arg.type.startswith("tensor(") and arg.type != "tensor(string)" for arg in values_)
+
+    def accepts(self, shapes: Mapping[str, Sequence[int | None]]) -> bool:
+        """Whether its inputs may have these shapes: no size that is fixed in the model is another one here."""
+        return all(
+            len(arg.shape) == len(shapes[name])
+            and all(not isinstance(own, int) or own == size for own, size in zip(arg.shape, shapes[name], strict=True))
+            for name, arg in self._inputs.items()
+            if name in shapes
+        )
 
     def step(self, feeds: Mapping[str, Array]) -> list[Any]:
         """Run once and return what ONNX Runtime gives, one value an output, without copies.

@@ -25,7 +25,7 @@ def test_floats_differ_within_their_types_tolerance(dtype, small, large) -> None
     assert check((expected + small).astype(dtype), expected.astype(dtype)).verified
     result = check((expected + large).astype(dtype), expected.astype(dtype))
     assert not result.verified
-    assert result.failures[0].startswith("y: 3 of 3 elements differ, first at [0]") or "elements differ" in str(result)
+    assert result.failures[0].startswith("y: 3 of 3 elements differ, first at [0]")
     assert result.worst == "y"
     assert result.max_abs_diff == pytest.approx(large, rel=0.1)
     assert result.max_rel_diff == pytest.approx(large, rel=0.1)
