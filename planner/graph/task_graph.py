@@ -55,15 +55,15 @@ class TaskGraph:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommCosts:
-    """Transfer costs between devices, for the schedulers: ``latency_ns[s, d] + nbytes * ns_per_kib[s, d] / 1024``.
+    """Transfer costs between devices, for the schedulers: ``latency_ns[s, d] + nbytes * ns_per_mib[s, d] / 2**20``.
 
     Attributes:
         latency_ns: [devices, devices], zero on the diagonal.
-        ns_per_kib: [devices, devices] nanoseconds per KiB, zero on the diagonal.
+        ns_per_mib: [devices, devices] nanoseconds per MiB, zero on the diagonal.
     """
 
     latency_ns: I64
-    ns_per_kib: I64
+    ns_per_mib: I64
 
 
 @dataclass(frozen=True, slots=True, eq=False)

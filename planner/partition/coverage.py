@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from planner.model.digest import file_sha256
 from planner.model.types import LoadedModel
-from planner.partition.free import free_ops
+from planner.partition.free import task_ops
 from planner.partition.split_graph import SplitGraph
 from planner.plan.schema import Plan
 
@@ -20,8 +23,7 @@ def coverage_violations(plan: Plan, model: LoadedModel, split: SplitGraph) -> li
         One line a violation, empty if there is none.
     """
     found = [*digest_violations(plan, model), *_input_violations(plan, model)]
-    free = free_ops(split.graph)
-    tasks = [op.name for op in split.graph.ops if op.name not in free]
+    tasks = [op.name for op in task_ops(split.graph)]
     seen: dict[str, str] = {}
     known = set(tasks)
     for queue in plan.devices:
@@ -45,6 +47,17 @@ def digest_violations(plan: Plan, model: LoadedModel) -> list[str]:
     return [
         f"model.digest: the model has changed since the plan was made (plan {plan.model.digest[:19]}, "
         f"model {model.digest[:19]}); make the plan again with `fddps plan`"
+    ]
+
+
+def file_violations(plan: Plan, path: Path) -> list[str]:
+    """Whether the model's file is another one than the plan has the hash of, as one line or none."""
+    recorded = plan.model.file_sha256
+    if not recorded or (found := file_sha256(path)) == recorded:
+        return []
+    return [
+        f"model.file_sha256: the file is not the one the plan was made from (plan {recorded[:12]}, file {found[:12]}): "
+        "its weights may differ; make the plan again with `fddps plan --hash-file`"
     ]
 
 

@@ -30,20 +30,26 @@ class Groups:
     group_of: dict[str, int]
 
 
-def group_ops(graph: OpGraph, device_type: str) -> Groups:
+def group_ops(graph: OpGraph, *device_types: str) -> Groups:
     """Group the operators of a split graph.
 
     Args:
         graph: the split graph.
-        device_type: ``cpu`` or ``cuda``: what is fused differs.
+        device_types: of all devices that a task may run on, ``cpu`` or ``cuda``. What is fused differs; a task is what
+            each of them fuses, so that it has one meaning everywhere.
     """
     free = free_ops(graph)
     tasks = [position for position, op in enumerate(graph.ops) if op.name not in free]
     parent = {position: position for position in tasks}
-    for fused in fused_groups(graph, "cuda" if device_type == "cuda" else "cpu"):
-        members = [position for position in fused if position in parent]
-        for member in members[1:]:
-            _union(parent, members[0], member)
+    places: dict[int, tuple[int, ...]] = dict.fromkeys(tasks, ())
+    for is_cuda in sorted({device_type == "cuda" for device_type in device_types}):
+        for number, fused in enumerate(fused_groups(graph, "cuda" if is_cuda else "cpu")):
+            for position in fused:
+                if position in places:
+                    places[position] += (number,)
+    first: dict[tuple[int, ...], int] = {}
+    for position, place in places.items():
+        _union(parent, first.setdefault(place, position), position)
     _join_untransferable(graph, tasks, parent)
     return _ordered(graph, tasks, parent)
 

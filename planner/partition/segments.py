@@ -12,7 +12,7 @@ from planner.model.load import load_model
 from planner.model.observe import stand_in
 from planner.model.options import LoadOptions
 from planner.model.serialize import build_model
-from planner.model.types import LoadedModel, Weight
+from planner.model.types import LoadedModel
 from planner.partition.coverage import coverage_violations, digest_violations
 from planner.partition.free import FreeIndex
 from planner.partition.split_graph import SplitGraph, build_split_graph
@@ -230,9 +230,3 @@ def _segment_order(
             next_step="make the plan again with `fddps plan`",
         )
     return order
-
-
-def weights_bytes(weights: Mapping[str, Weight]) -> int:
-    """Total size of weights, each content counted once."""
-    sizes = {weight.key or name: weight.info.nbytes for name, weight in weights.items()}
-    return sum(sizes.values())

@@ -47,10 +47,10 @@ def load_bare(line: Mapping[str, Any]) -> tuple[TaskGraph, CommCosts]:
     return graph, uniform_comm(devices)
 
 
-def uniform_comm(devices: int, ns_per_kib: int = 1024, latency_ns: int = 0) -> CommCosts:
+def uniform_comm(devices: int, ns_per_mib: int = 2**20, latency_ns: int = 0) -> CommCosts:
     """Equal links between all devices; by default 1 ns a byte."""
     away = 1 - np.eye(devices, dtype=np.int64)
-    return CommCosts(latency_ns=away * latency_ns, ns_per_kib=away * ns_per_kib)
+    return CommCosts(latency_ns=away * latency_ns, ns_per_mib=away * ns_per_mib)
 
 
 def _topological(num_tasks: int, edges: Sequence[tuple[int, int, int]], name: str) -> list[int]:

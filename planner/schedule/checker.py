@@ -67,8 +67,8 @@ def _precedence(graph: TaskGraph, comm: CommCosts, device: list[int], start: lis
         arrival, a, b = finish[src], device[src], device[dst]
         if a != b:
             # The size term is rounded up: a transfer never ends before its last byte.
-            scaled = int(graph.tensor_bytes[tensor]) * int(comm.ns_per_kib[a, b])
-            arrival += int(comm.latency_ns[a, b]) + -(-scaled // 1024)
+            scaled = int(graph.tensor_bytes[tensor]) * int(comm.ns_per_mib[a, b])
+            arrival += int(comm.latency_ns[a, b]) + -(-scaled // 2**20)
         if start[dst] < arrival:
             found.append(
                 f"task {graph.names[dst]}: starts at {start[dst]} ns, "

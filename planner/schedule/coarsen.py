@@ -60,20 +60,20 @@ def coarsen(tasks: TaskGraph, comm: CommCosts) -> Coarse:
     for u, v, nbytes in zip(tasks.edge_src.tolist(), tasks.edge_dst.tolist(), carried, strict=True):
         succ[u][v] = succ[u].get(v, 0) + nbytes
         pred[v][u] = pred[v].get(u, 0) + nbytes
-    latency, per_kib = _cheapest(comm)
+    latency, per_mib = _cheapest(comm)
     changed = True
     while changed:
         changed = False
         for u in range(len(parent)):
             while parent[u] == u and len(succ[u]) == 1:
                 ((v, nbytes),) = succ[u].items()
-                if len(pred[v]) > 1 and latency + nbytes * per_kib // 1024 < cost[u]:
+                if len(pred[v]) > 1 and latency + nbytes * per_mib // 2**20 < cost[u]:
                     break
                 _absorb(u, v, parent, cost, succ, pred)
                 changed = True
             while parent[u] == u and len(pred[u]) == 1:
                 ((v, nbytes),) = pred[u].items()
-                if latency + nbytes * per_kib // 1024 < cost[u]:
+                if latency + nbytes * per_mib // 2**20 < cost[u]:
                     break
                 _absorb(u, v, parent, cost, succ, pred)
                 changed = True
@@ -85,7 +85,7 @@ def _cheapest(comm: CommCosts) -> tuple[int, int]:
     others = ~np.eye(count, dtype=bool)
     if count < 2:
         return 0, 0
-    return int(comm.latency_ns[others].min()), int(comm.ns_per_kib[others].min())
+    return int(comm.latency_ns[others].min()), int(comm.ns_per_mib[others].min())
 
 
 def _absorb(
@@ -130,6 +130,7 @@ def _contracted(tasks: TaskGraph, parent: list[int]) -> Coarse:
     )
     columns = np.array(edges, dtype=np.int32).reshape(len(edges), 3)
     groups = [members[where] for where in order]
+    weights = [_weights(tasks, group) for group in groups]
     coarse = TaskGraph(
         tuple(tasks.names[group[0]] for group in groups),
         np.array([tasks.compute_ns[group].sum(axis=0) for group in groups], dtype=np.int64).reshape(
@@ -139,11 +140,21 @@ def _contracted(tasks: TaskGraph, parent: list[int]) -> Coarse:
         columns[:, 1].copy(),
         columns[:, 2].copy(),
         tasks.tensor_bytes,
-        np.array([tasks.weight_bytes[group].sum() for group in groups], dtype=np.int64),
-        np.array([tasks.weight_id[group[0]] if len(group) == 1 else -1 for group in groups], dtype=np.int32),
+        np.array([sum(sizes.values()) for sizes in weights], dtype=np.int64),
+        np.array([max(*sizes, -1) if len(sizes) == 1 else -1 for sizes in weights], dtype=np.int32),
         np.array([tasks.output_bytes[group].max() for group in groups], dtype=np.int64),
     )
     return Coarse(coarse, tuple(tuple(group) for group in groups))
+
+
+def _weights(tasks: TaskGraph, group: list[int]) -> dict[int, int]:
+    """Bytes of a group's weights by their number; what has none (-1) gets one of its own that nobody shares."""
+    found: dict[int, int] = {}
+    for task in group:
+        nbytes, number = int(tasks.weight_bytes[task]), int(tasks.weight_id[task])
+        if nbytes:
+            found[number if number >= 0 else -2 - task] = nbytes
+    return found
 
 
 def _topological(roots: list[int], found: list[int], tasks: TaskGraph) -> list[int]:

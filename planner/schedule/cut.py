@@ -144,9 +144,8 @@ def link_costs(cluster: Cluster, transfers: Iterable[tuple[int, int, int]]) -> t
     carry, used = [], []
     for number, (src, dst, nbytes) in enumerate(transfers):
         link = links[names[src], names[dst]]
-        own = (link.src, link.dst) if link.bytes_per_s else (link.src, link.dst, str(number))
         carry.append(link.transfer_ns(nbytes))
-        used.append(channels.setdefault((link.channel,) if link.channel else own, len(channels)))
+        used.append(channels.setdefault(link.queue(number), len(channels)))
     return np.array(carry, dtype=np.int64), np.array(used, dtype=np.int64)
 
 

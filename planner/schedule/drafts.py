@@ -14,6 +14,8 @@ import numpy as np
 
 from planner.cluster.types import Cluster, Device
 from planner.cost.estimate import CostTable
+from planner.cost.keys import segment_digest
+from planner.cost.profile import ProfileKey, segment_key
 from planner.errors import InfeasibleError
 from planner.graph.task_graph import CommCosts, Schedule, TaskGraph
 from planner.model.types import LoadedModel
@@ -23,6 +25,7 @@ from planner.schedule.dcp import dcp
 from planner.schedule.heft import heft
 from planner.schedule.improve import improve
 from planner.schedule.lists import one_device, schedule_fixed
+from planner.schedule.memory import device_need
 from planner.schedule.workload import Workload, Workloads, comm_costs
 from planner.split.propagate import AxisCache, batch_layouts, spread
 
@@ -86,7 +89,7 @@ class Setting:
         """Transfer costs as a scheduler should see them: what crosses devices also costs a segment."""
         costs = comm_costs(self.cluster)
         count = len(self.cluster.devices)
-        return CommCosts(costs.latency_ns + self.dispatch_ns * (1 - np.eye(count, dtype=np.int64)), costs.ns_per_kib)
+        return CommCosts(costs.latency_ns + self.dispatch_ns * (1 - np.eye(count, dtype=np.int64)), costs.ns_per_mib)
 
     def shares(self) -> list[int]:
         """Relative speeds of the devices: inverse time of the whole unsplit graph, in thousandths of the fastest."""
@@ -160,11 +163,23 @@ def remeasured(draft: Draft, costs: CostTable) -> Draft:
     return replace(draft, cut=recost(draft.cut, draft.cluster, draft.dispatch_ns, measured))
 
 
+def segment_keys(draft: Draft) -> list[ProfileKey]:
+    """Profile key of each segment of a draft."""
+    keys = []
+    for segment in draft.cut.segments:
+        device = draft.cluster.devices[segment.device]
+        digest = segment_digest(draft.workload.segment_keys(segment.tasks))
+        keys.append(ProfileKey(device.kind, device.type, segment_key(digest)))
+    return keys
+
+
 def one_device_draft(setting: Setting) -> Draft:
-    """The whole model on the device that runs it fastest; of equal ones the first."""
+    """The whole model on the device that runs it fastest, of those that can hold it; of equal ones the first."""
     workload = setting.workloads.build(())
     totals = workload.tasks.compute_ns.sum(axis=0).tolist()
-    best = min(range(len(totals)), key=lambda device: (totals[device], device))
+    need = device_need(workload.tasks, [0] * workload.tasks.num_tasks)[0]
+    limit = setting.memory_limit
+    best = min(range(len(totals)), key=lambda device: (need > limit[device], totals[device], device))
     return finish(setting, "one-device", workload, one_device(workload.tasks, best))
 
 
@@ -211,7 +226,7 @@ def data_parallel_draft(setting: Setting) -> Draft:
     if not splits:
         raise InfeasibleError("no input has a batch of two or more that operators can be split along")
     workload = setting.workloads.build(splits)
-    placement = workload.lanes(len(setting.cluster.devices))
+    placement = workload.lanes(shares)
     schedule = schedule_fixed(workload.tasks, setting.comm, placement)
     return finish(setting, "data-parallel", workload, schedule)
 

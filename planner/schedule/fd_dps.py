@@ -19,9 +19,11 @@ from typing import Final
 
 from planner.errors import InfeasibleError
 from planner.graph.op_graph import Op
+from planner.schedule.cut import link_costs
 from planner.schedule.drafts import Draft, Setting, dcp_schedule, finish
 from planner.schedule.lists import schedule_fixed
 from planner.schedule.memory import device_need
+from planner.simulate.critical import critical_path
 from planner.split.propagate import batch_layouts, spread
 from planner.split.types import SplitAxis, SplitSpec
 
@@ -86,9 +88,8 @@ def fd_dps_draft(setting: Setting) -> Draft:
 
 def _drafts(setting: Setting, splits: Sequence[SplitSpec]) -> Iterator[Draft]:
     workload = setting.workloads.build(splits)
-    count = len(setting.cluster.devices)
     if splits:
-        placement = workload.lanes(count)
+        placement = workload.lanes(setting.shares())
         yield finish(setting, "fd-dps", workload, schedule_fixed(workload.tasks, setting.comm, placement))
     with suppress(InfeasibleError):
         yield finish(setting, "fd-dps", workload, dcp_schedule(setting, workload))
@@ -164,10 +165,9 @@ def _run(setting: Setting, op: Op, axis: SplitAxis, shares: Sequence[int]) -> li
 
 def _critical_ops(draft: Draft, setting: Setting) -> list[Op]:
     """Operators of the unsplit graph on the simulated critical path, costliest first."""
-    finish_ns, start_ns = draft.cut.times.finish_ns.tolist(), draft.cut.times.start_ns.tolist()
     workload = draft.workload
     costs: dict[str, int] = {}
-    for number in _critical_segments(draft, start_ns, finish_ns):
+    for number in _critical_segments(draft, setting):
         segment = draft.cut.segments[number]
         for task in segment.tasks:
             cost = int(workload.tasks.compute_ns[task, segment.device])
@@ -181,25 +181,21 @@ def _critical_ops(draft: Draft, setting: Setting) -> list[Op]:
     return [by_name[name] for name in ranked[:64]]
 
 
-def _critical_segments(draft: Draft, start_ns: Sequence[int], finish_ns: Sequence[int]) -> list[int]:
-    """Segments each of which was let start by the one after it in this list."""
-    cut = draft.cut
-    if not cut.segments:
-        return []
-    current = max(range(len(cut.segments)), key=lambda i: (finish_ns[i], -i))
-    path = [current]
-    while True:
-        begin = start_ns[current]
-        before = current - 1
-        if before >= 0 and cut.segments[before].device == cut.segments[current].device and finish_ns[before] == begin:
-            current = before
-        else:
-            senders = [
-                t.src
-                for position, t in enumerate(cut.transfers)
-                if t.dst == current and int(cut.times.arrival_ns[position]) == begin
-            ]
-            if not senders:
-                return path
-            current = senders[0]
-        path.append(current)
+def _critical_segments(draft: Draft, setting: Setting) -> list[int]:
+    """Segments on the critical path of the simulated step."""
+    segments, transfers, times = draft.cut.segments, draft.cut.transfers, draft.cut.times
+    previous = [
+        number - 1 if number and segments[number - 1].device == segment.device else -1
+        for number, segment in enumerate(segments)
+    ]
+    ends = [(segments[t.src].device, segments[t.dst].device, t.nbytes) for t in transfers]
+    return critical_path(
+        times.start_ns.tolist(),
+        times.finish_ns.tolist(),
+        previous,
+        [t.src for t in transfers],
+        [t.dst for t in transfers],
+        link_costs(setting.cluster, ends)[1].tolist(),
+        times.sent_ns.tolist(),
+        times.arrival_ns.tolist(),
+    )

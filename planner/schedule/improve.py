@@ -130,7 +130,7 @@ def _search(
 def _retime(prob: Problem, order: I64, placed: I64, start: I64, finish: I64) -> int:
     """Set the times of all tasks; returns the makespan."""
     src, in_start, in_edge = prob.links.src, prob.links.in_start, prob.links.in_edge
-    compute, nbytes, latency, per_kib = prob.compute, prob.nbytes, prob.latency, prob.per_kib
+    compute, nbytes, latency, per_mib = prob.compute, prob.nbytes, prob.latency, prob.per_mib
     free = np.zeros(compute.shape[1], np.int64)
     length = 0
     for k in range(len(order)):
@@ -142,7 +142,7 @@ def _retime(prob: Problem, order: I64, placed: I64, start: I64, finish: I64) -> 
             source = placed[src[edge]]
             arrival = finish[src[edge]]
             if source != device:
-                arrival += latency[source, device] + ((nbytes[edge] * per_kib[source, device] + 1023) >> 10)
+                arrival += latency[source, device] + ((nbytes[edge] * per_mib[source, device] + 1048575) >> 20)
             ready = max(ready, arrival)
         start[task] = ready
         finish[task] = ready + compute[task, device]

@@ -107,7 +107,7 @@ def require_devices(graph: TaskGraph) -> None:
 def placed_bottom_levels(prob: Problem, where: I64) -> I64:
     """[tasks] bottom levels with the costs and delays of a placement."""
     source, target = where[prob.links.src], where[prob.links.dst]
-    delay = prob.latency[source, target] + ((prob.nbytes * prob.per_kib[source, target] + 1023) >> 10)
+    delay = prob.latency[source, target] + ((prob.nbytes * prob.per_mib[source, target] + 1048575) >> 20)
     delay[source == target] = 0
     return bottom_levels(prob.links, prob.compute[np.arange(len(where)), where], delay)
 

@@ -1,7 +1,7 @@
 """What all schedulers share: the problem as arrays, arrival times, and device timelines with idle slots.
 
 A tensor of ``b`` bytes made by ``u`` is on device ``d`` at ``finish(u)`` if ``u`` ran there, else at ``finish(u) +
-latency_ns[dev(u), d] + ceil(b * ns_per_kib[dev(u), d] / 1024)``. It is sent once per consuming device; links do not
+latency_ns[dev(u), d] + ceil(b * ns_per_mib[dev(u), d] / 2**20)``. It is sent once per consuming device; links do not
 queue here (``simulate/`` models that), so all consumers on a device see the same arrival.
 """
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from planner.graph.jit import kernel
 from planner.graph.paths import Links, links
-from planner.graph.task_graph import I32, I64, CommCosts, Schedule, TaskGraph
+from planner.graph.task_graph import I64, CommCosts, Schedule, TaskGraph
 
 
 class Problem(NamedTuple):
@@ -25,14 +25,14 @@ class Problem(NamedTuple):
         compute: [tasks, devices] ns.
         nbytes: [edges] bytes that the edge carries.
         latency: [devices, devices] ns.
-        per_kib: [devices, devices] ns per KiB.
+        per_mib: [devices, devices] ns per MiB.
     """
 
     links: Links
     compute: I64
     nbytes: I64
     latency: I64
-    per_kib: I64
+    per_mib: I64
 
 
 class Timelines(NamedTuple):
@@ -58,7 +58,7 @@ def problem(graph: TaskGraph, comm: CommCosts) -> Problem:
         np.ascontiguousarray(graph.compute_ns, np.int64),
         graph.tensor_bytes[graph.edge_tensor].astype(np.int64),
         np.ascontiguousarray(comm.latency_ns, np.int64),
-        np.ascontiguousarray(comm.ns_per_kib, np.int64),
+        np.ascontiguousarray(comm.ns_per_mib, np.int64),
     )
 
 
@@ -68,23 +68,12 @@ def to_schedule(prob: Problem, device: npt.NDArray[np.int64], start: I64) -> Sch
     return Schedule(device.astype(np.int32), start, start + cost)
 
 
-def device_order(schedule: Schedule, device: int) -> I32:
-    """Tasks of one device in the order they run.
-
-    By start, then finish, then number: a task of no length comes before one that starts with it, and as the
-    numbering is topological, producers come before consumers even if neither takes time.
-    """
-    tasks = np.flatnonzero(schedule.device == device)
-    keys = (tasks, schedule.finish_ns[tasks], schedule.start_ns[tasks])
-    return tasks[np.lexsort(keys)].astype(np.int32)
-
-
 def mean_costs(prob: Problem) -> tuple[I64, I64]:
     """(Mean cost of each task over the devices, mean delay of each edge over pairs of devices), rounded down."""
     devices = prob.compute.shape[1]
     pairs = max(devices * (devices - 1), 1)
     task_ns = prob.compute.sum(axis=1) // max(devices, 1)
-    edge_ns = (prob.latency.sum() + prob.nbytes * prob.per_kib.sum() // 1024) // pairs
+    edge_ns = prob.latency.sum() // pairs + prob.nbytes * (prob.per_mib.sum() // pairs) // 2**20
     return task_ns, edge_ns.astype(np.int64)
 
 
@@ -93,7 +82,7 @@ def transfer_ns(prob: Problem, edge: int, src: int, dst: int) -> int:
     """Delay of an edge between two devices; 0 on one device."""
     if src == dst:
         return 0
-    delay: int = prob.latency[src, dst] + ((prob.nbytes[edge] * prob.per_kib[src, dst] + 1023) >> 10)
+    delay: int = prob.latency[src, dst] + ((prob.nbytes[edge] * prob.per_mib[src, dst] + 1048575) >> 20)
     return delay
 
 

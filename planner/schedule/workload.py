@@ -18,6 +18,7 @@ from planner.partition.groups import Groups, group_ops
 from planner.partition.lanes import op_lanes
 from planner.partition.split_graph import ShardCache, SplitGraph, build_split_graph
 from planner.split.types import SplitSpec
+from planner.units import NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,9 +56,13 @@ class Workload:
         graph = self.split.graph
         return [group_key([graph.context(op) for op in self.groups.members[task]]) for task in tasks]
 
-    def lanes(self, num_devices: int) -> list[int]:
-        """Device of each group when every shard goes to the device of its number."""
-        lanes = op_lanes(self.split, num_devices)
+    def lanes(self, shares: Sequence[int]) -> list[int]:
+        """Device of each group when every shard goes to the device of its number.
+
+        Args:
+            shares: relative speeds of the devices, which the shards were cut for.
+        """
+        lanes = op_lanes(self.split, len(shares), shares)
         return [lanes[members[0].name] for members in self.groups.members]
 
 
@@ -107,7 +112,7 @@ class Workloads:
 
     def _build(self, splits: tuple[SplitSpec, ...]) -> Workload:
         split = build_split_graph(self.model, splits, self._shards)
-        groups = group_ops(split.graph, self.cluster.devices[0].type)
+        groups = group_ops(split.graph, *(device.type for device in self.cluster.devices))
         if not splits:
             for members in groups.members:
                 contexts = tuple(split.graph.context(op) for op in members)
@@ -196,14 +201,14 @@ def _likeness(context: OpContext) -> tuple[object, ...]:
 
 def comm_costs(cluster: Cluster) -> CommCosts:
     """Link costs of a cluster as arrays."""
-    count = len(cluster.devices)
-    latency = np.zeros((count, count), dtype=np.int64)
-    per_kib = np.zeros((count, count), dtype=np.int64)
+    number = {device.name: position for position, device in enumerate(cluster.devices)}
+    latency = np.zeros((len(number), len(number)), dtype=np.int64)
+    per_mib = np.zeros_like(latency)
     for link in cluster.links:
-        src, dst = cluster.index(link.src), cluster.index(link.dst)
+        src, dst = number[link.src], number[link.dst]
         latency[src, dst] = link.latency_ns
-        per_kib[src, dst] = 0 if link.bytes_per_s == 0 else 1024 * 1_000_000_000 // link.bytes_per_s
-    return CommCosts(latency, per_kib)
+        per_mib[src, dst] = 0 if link.bytes_per_s == 0 else -(-(2**20) * NS_PER_S // link.bytes_per_s)
+    return CommCosts(latency, per_mib)
 
 
 def _edges(graph: OpGraph, groups: Groups) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:

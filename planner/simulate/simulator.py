@@ -18,6 +18,7 @@ from planner.errors import PlanError
 from planner.plan.check import find_cycle
 from planner.plan.schema import Plan
 from planner.simulate.core import simulate_arrays
+from planner.simulate.critical import critical_path
 
 _SHOWN = 5
 _LONGEST_NS = 2**62
@@ -142,13 +143,23 @@ def simulate(
     for src, dst, duration in zip(numbered.src, numbered.dst, numbered.transfer_ns, strict=True):
         pair = (numbered.device[src], numbered.device[dst])
         link_busy_ns[pair] = link_busy_ns.get(pair, 0) + duration
+    path = critical_path(
+        run.start_ns,
+        run.finish_ns,
+        numbered.previous,
+        numbered.src,
+        numbered.dst,
+        numbered.channel,
+        run.sent_ns,
+        run.arrival_ns,
+    )
     return SimulationResult(
         run.step_ns,
         segments,
         _transfers(plan, numbered, run),
         busy_ns,
         link_busy_ns,
-        tuple(numbered.ids[index] for index in _critical_path(numbered, run)),
+        tuple(numbered.ids[index] for index in path),
         sum(numbered.transfer_ns),
         sum(transfer.nbytes for transfer in plan.transfers),
     )
@@ -219,17 +230,9 @@ def _number(plan: Plan) -> _Numbered:
         src.append(ends[0])
         dst.append(ends[1])
         transfer_ns.append(link.transfer_ns(transfer.nbytes))
-        channel.append(channels.setdefault(_channel(link, len(src)), len(channels)))
+        channel.append(channels.setdefault(link.queue(len(src)), len(channels)))
     names = ["->".join(key[:2]) for key in channels]
     return _Numbered(ids, device, duration_ns, previous, following, src, dst, transfer_ns, channel, names)
-
-
-def _channel(link: Link, number: int) -> tuple[str, ...]:
-    """What a transfer queues on: the link's channel, or the link; in shared memory (only a wake-up counts) nothing."""
-    if link.channel:
-        return (link.channel,)
-    own = (link.src, link.dst)
-    return own if link.bytes_per_s else (*own, str(number))
 
 
 def _transfers(plan: Plan, numbered: _Numbered, run: _Times) -> tuple[SimulatedTransfer, ...]:
@@ -250,38 +253,6 @@ def _transfers(plan: Plan, numbered: _Numbered, run: _Times) -> tuple[SimulatedT
             plan.transfers, numbered.src, numbered.dst, numbered.channel, run.sent_ns, run.arrival_ns, strict=True
         )
     )
-
-
-def _critical_path(numbered: _Numbered, run: _Times) -> list[int]:
-    """Back from the segment that ends last to what each one waited for.
-
-    Ties: the earliest segment of the plan ends last; its device before its transfers; the first transfer.
-    """
-    if not numbered.ids:
-        return []
-    incoming: list[list[int]] = [[] for _ in numbered.ids]
-    for index, dst in enumerate(numbered.dst):
-        incoming[dst].append(index)
-    # A transfer that waits for its channel is held up by the one that frees the channel at that moment.
-    frees = {
-        (numbered.channel[index], arrival): index
-        for index, arrival in enumerate(run.arrival_ns)
-        if run.sent_ns[index] < arrival
-    }
-    path = [run.finish_ns.index(run.step_ns)]
-    while True:
-        segment = path[-1]
-        begin = run.start_ns[segment]
-        before = numbered.previous[segment]
-        if before < 0 or run.finish_ns[before] != begin:
-            late = next((index for index in incoming[segment] if run.arrival_ns[index] == begin), None)
-            if late is None:
-                break
-            while run.sent_ns[late] > run.finish_ns[numbered.src[late]]:
-                late = frees[numbered.channel[late], run.sent_ns[late]]
-            before = numbered.src[late]
-        path.append(before)
-    return path[::-1]
 
 
 def _check_dependencies(

@@ -48,6 +48,18 @@ def test_groups_cover_all_tasks_in_a_topological_order(name: str, seed: int, dev
     check_groups(split, group_ops(split.graph, device))
 
 
+@settings(max_examples=10)
+@given(name=st.sampled_from(NAMES), seed=st.integers(0, 999))
+def test_a_task_for_two_kinds_of_device_is_what_both_fuse(name: str, seed: int) -> None:
+    model, _, _ = loaded(name)
+    split = build_split_graph(model, random_splits(model, random.Random(seed), 3, 0.5))
+    both = group_ops(split.graph, "cuda", "cpu")
+    check_groups(split, both)
+    for device in ("cpu", "cuda"):
+        alone = group_ops(split.graph, device).group_of
+        assert all(len({alone[op.name] for op in members}) == 1 for members in both.members)
+
+
 @pytest.mark.parametrize("case", ["sequence_split_concat", "optional_type", "sequence_loop_carried"])
 def test_values_that_cannot_leave_a_segment_hold_a_group_together(case: str, shared_dir: Path) -> None:
     model = load_model(CASES_DIR / f"{case}.onnx")
@@ -131,3 +143,13 @@ def test_free_operators_come_along_with_what_reads_them(tmp_path: Path) -> None:
     together = index.with_needed([by_type["MatMul"]])
     assert [op.op_type for op in together] == ["Exp", "Neg", "MatMul"]
     assert [op.op_type for op in index.with_needed([by_type["Relu"]])] == ["Relu"]
+
+
+def test_where_shards_are_too_few_the_slowest_lanes_get_none() -> None:
+    model, _, _ = loaded("tiny_mlp")
+    shares = (1, 9, 9, 9)
+    splits = spread(AxisCache(model.graph), batch_layouts(model.graph, shares, {}), shares=shares)
+    (count,) = {len(spec.sizes) for spec in splits}
+    assert count == 3
+    lanes = op_lanes(build_split_graph(model, splits), 4, shares)
+    assert set(lanes.values()) == {1, 2, 3}

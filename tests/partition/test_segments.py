@@ -21,7 +21,6 @@ from planner.partition.segments import (
     partition,
     partition_plan,
     plan_splits,
-    weights_bytes,
 )
 from planner.partition.split_graph import SplitGraph, build_split_graph
 from planner.partition.types import PartitionedModel
@@ -186,10 +185,3 @@ def with_tasks(plan: Plan, change: Any) -> Plan:
     changed = segment.model_copy(update={"tasks": change(segment.tasks)})
     queue = first.model_copy(update={"segments": (changed, *rest)})
     return plan.model_copy(update={"devices": (queue, *others)})
-
-
-def test_weights_of_one_content_are_counted_once() -> None:
-    model, _, _ = loaded("tiny_mlp")
-    total = sum(weight.info.nbytes for weight in model.weights.values())
-    again = {f"{name} again": weight for name, weight in model.weights.items()}
-    assert weights_bytes({**model.weights, **again}) == weights_bytes(model.weights) == total

@@ -75,7 +75,7 @@ def split_plans(real: Real, num_devices: int) -> dict[str, Plan]:
     plans = {}
     for name, splits in whole_graph_ways(setting).items():
         workload = setting.workloads.build(splits)
-        schedule = schedule_fixed(workload.tasks, setting.comm, workload.lanes(num_devices))
+        schedule = schedule_fixed(workload.tasks, setting.comm, workload.lanes([1] * num_devices))
         plans[name] = build_plan(finish(setting, name, workload, schedule), model, header)[0]
         assert violations(plans[name]) == []
     return plans

@@ -29,7 +29,7 @@ MODELS = {
     "keras_InceptionV3": {},
     "transformers_bert_base": {},
     "transformers_gpt2": {},
-    "transformers_bert_base_dynamic": {**_TOKENS, "attention_mask": (2, 32)},
+    "transformers_bert_base_dynamic": _TOKENS,
     "transformers_gpt2_dynamic": _TOKENS,
     "transformers_llama_small": {},
     "recurrent_ptb_lstm": {},

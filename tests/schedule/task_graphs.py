@@ -38,7 +38,7 @@ def task_graph(
 
 def links_of(latency: Sequence[Sequence[int]], ns_per_kib: Sequence[Sequence[int]]) -> CommCosts:
     """Transfer costs from plain lists."""
-    return CommCosts(np.array(latency, np.int64), np.array(ns_per_kib, np.int64))
+    return CommCosts(np.array(latency, np.int64), np.array(ns_per_kib, np.int64) * 1024)
 
 
 @st.composite

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 
@@ -60,6 +62,18 @@ def test_a_schedule_of_the_contracted_graph_is_one_of_the_whole(problem: Problem
 def test_a_chain_becomes_one_task() -> None:
     tasks = task_graph([[1000, 1000]] * 5, [(i, i + 1, 10) for i in range(4)])
     assert coarsen(tasks, uniform_comm(2, latency_ns=1)).members == ((0, 1, 2, 3, 4),)
+
+
+def test_weights_shared_inside_a_group_count_once() -> None:
+    tasks = task_graph([[1000, 1000]] * 4, [(i, i + 1, 10) for i in range(3)])
+    tasks = replace(
+        tasks,
+        weight_bytes=np.array([100, 100, 7, 0], np.int64),
+        weight_id=np.array([3, 3, -1, -1], np.int32),
+    )
+    coarse = coarsen(tasks, uniform_comm(2, latency_ns=1)).tasks
+    assert coarse.weight_bytes.tolist() == [107]
+    assert coarse.weight_id.tolist() == [-1]
 
 
 def test_large_tasks_that_could_run_at_once_stay_apart() -> None:
