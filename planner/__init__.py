@@ -17,6 +17,7 @@ From Python::
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,10 @@ class _CallableModule(ModuleType):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return importlib.import_module("planner.api").plan(*args, **kwargs)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(importlib.import_module("planner.api").plan)
 
 
 importlib.import_module("planner.plan")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -15,7 +17,7 @@ from planner.cluster.load import load_cluster
 from planner.cluster.sheets import load_sheets
 from planner.cluster.types import Cluster
 from planner.cost.profile import ProfileTable, read_profile, write_profile
-from planner.errors import ProfileError, UsageError
+from planner.errors import OutputError, ProfileError, UsageError
 from planner.graph.op_graph import Array
 from planner.model.options import LoadOptions
 from planner.pipeline import make_plan
@@ -91,7 +93,9 @@ def find_hardware(choice: DeviceChoice) -> Hardware:
     cluster = _cluster(choice, kind, table)
     if choice.memory_bytes is not None:
         limit = choice.memory_bytes
-        devices = tuple(replace(d, memory_bytes=min(d.memory_bytes, limit)) for d in cluster.devices)
+        # CPU devices planned from a profile may be anywhere: then what is here is no limit.
+        here = choice.cpus is None or choice.profile is None
+        devices = tuple(replace(d, memory_bytes=min(d.memory_bytes, limit) if here else limit) for d in cluster.devices)
         cluster = Cluster(devices, cluster.links)
     # The kinds of a cluster description are data sheets: there may be nothing here to measure.
     measure = choice.profile is None and choice.cluster is None
@@ -128,7 +132,7 @@ def _cluster(choice: DeviceChoice, kind: str | None, table: ProfileTable) -> Clu
     if choice.cluster is not None:
         return load_cluster(choice.cluster)
     if choice.cpus is not None:
-        cluster = cpu_devices(choice.cpus)
+        cluster = cpu_devices(choice.cpus, anywhere=choice.profile is not None)
         return cluster if choice.profile is None else _cpu_kinds(cluster, kind, table)
     if choice.profile is not None and kind is None:
         kind = _only_gpu_kind(table)
@@ -146,7 +150,14 @@ def _cpu_kinds(cluster: Cluster, kind: str | None, table: ProfileTable) -> Clust
         same = [name for name in known if name.endswith(suffix)]
         if kind is not None:
             device = replace(device, kind=f"{kind}{suffix}")
-        elif device.kind not in known and len(same) == 1:
+        elif device.kind not in known and same:
+            if len(same) > 1:
+                raise UsageError(
+                    f"the profile has costs of several kinds of CPU ({', '.join(same)}), and not of {device.kind}",
+                    where="--profile",
+                    expected="one of this machine's kind, or of one kind only",
+                    next_step="keep the lines of one kind",
+                )
             device = replace(device, kind=same[0])
         devices.append(device)
     return Cluster(tuple(devices), cluster.links)
@@ -163,6 +174,22 @@ def default_cache() -> Path:
     """The per-user file of measured costs: ``$XDG_CACHE_HOME/fddps/profile.yaml``."""
     base = os.environ.get("XDG_CACHE_HOME") or ""
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "fddps" / CACHE_NAME
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process or thread at a time reads, merges and writes in a folder; no lock file stays behind."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        # What is wrong with the folder, writing will say.
+        yield
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 class ProfileStore:
@@ -200,15 +227,16 @@ class ProfileStore:
         """Add a table to the file; what another process has added meanwhile stays.
 
         Raises:
-            ProfileError: if it cannot be written, and ``strict``.
+            OutputError: if it cannot be written, and ``strict``.
         """
         if self._failed:
             return
         try:
             if not self._strict:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_profile(self.read().merged(table), self.path)
-        except (OSError, ProfileError) as problem:
+            with _locked(self.path.parent):
+                write_profile(self.read().merged(table), self.path)
+        except (OSError, ProfileError, OutputError) as problem:
             if self._strict:
                 raise
             self._failed = True
@@ -233,6 +261,7 @@ def plan(
     allow_outside: bool = False,
     memory_bytes: int | None = None,
     cache: str | os.PathLike[str] | None = None,
+    hash_file: bool = False,
     plan_dir: str | os.PathLike[str] = ".",
 ) -> Plan:
     """Plan a model; what ``fddps plan`` does, without writing a file.
@@ -254,6 +283,7 @@ def plan(
         allow_outside: whether external data may lie outside the model's folder.
         memory_bytes: most that the plan may use on one device.
         cache: file of measured costs; by default the user's.
+        hash_file: whether the plan should have the model file's SHA-256.
         plan_dir: where the plan will lie: the model's path in it is relative to this folder.
 
     Returns:
@@ -278,7 +308,8 @@ def plan(
         allow_outside=allow_outside,
     )
     request = Request(Path(model), Cluster((), ()), load=load, planner=planner, effort=effort, seed=seed)
-    request = replace(request, command=f"planner.plan('{Path(model).name}')", plan_dir=Path(plan_dir))
+    command = f"planner.plan('{Path(model).name}')"
+    request = replace(request, command=command, hash_file=hash_file, plan_dir=Path(plan_dir))
     return run_request(request, find_hardware(choice), None if cache is None else Path(cache)).plan
 
 
@@ -306,7 +337,12 @@ def run_request(request: Request, hardware: Hardware, cache: Path | None = None)
     )
     version_note = request.profile.version_note(ort_version())
     outcome = make_plan(request)
-    return replace(outcome, notes=(*([version_note] if version_note else []), *outcome.notes, *said))
+    useless = (
+        ["the profile has none of this model's operators on these devices: all costs are estimated"]
+        if hardware.profile.entries and not outcome.plan.costs.measured
+        else []
+    )
+    return replace(outcome, notes=(*([version_note] if version_note else []), *useless, *outcome.notes, *said))
 
 
 def measure_request(request: Request, store: ProfileStore) -> tuple[ProfileTable, tuple[str, ...]]:

@@ -6,15 +6,16 @@ from collections.abc import Collection
 from typing import Final
 
 from planner.cluster.sheets import load_sheets
-from planner.cost.profile import ProfileKey, ProfileTable
+from planner.cost.profile import DISPATCH_KEY, ProfileKey, ProfileTable, link_key
 from planner.errors import InfeasibleError
+from planner.model.digest import file_sha256
 from planner.model.simplify import SIMPLIFICATION_VERSION
 from planner.plan.files import relative_model_path
 from planner.plan.schema import Candidate, CostProvenance, LowerBounds, ModelRef, Plan
 from planner.request import PLANNER_NAMES, Request
 from planner.schedule.bounds import lower_bound_ns
 from planner.schedule.build import Header, build_plan, with_candidates
-from planner.schedule.drafts import Draft, Setting
+from planner.schedule.drafts import Draft, Setting, segment_keys
 from planner.units import format_size, format_time
 from planner.version import __version__
 
@@ -87,6 +88,7 @@ def plan_header(request: Request, setting: Setting) -> Header:
         path=relative_model_path(request.model, request.plan_dir / "plan.yaml"),
         digest=setting.model.digest,
         simplification=SIMPLIFICATION_VERSION,
+        file_sha256=file_sha256(request.model) if request.hash_file else "",
         batch=request.load.batch,
         batch_axes=dict(request.load.batch_axes),
     )
@@ -109,12 +111,15 @@ def plan_header(request: Request, setting: Setting) -> Header:
 def _provenance(plan: Plan, draft: Draft, setting: Setting) -> CostProvenance:
     """Which measurements the plan rests on: a digest of just those, so that others in the same file do not matter."""
     table = setting.costs.profile
-    found = {}
-    for device in draft.cluster.devices if table else ():
-        for key in draft.workload.segment_keys(range(draft.workload.tasks.num_tasks)):
-            entry = table.find(device.kind, device.type, key) if table else None
-            if entry is not None:
-                found[ProfileKey(device.kind, device.type, key)] = entry
+    if table is None:
+        return plan.costs
+    devices = draft.cluster.devices
+    keys = set(segment_keys(draft))
+    for device in devices:
+        of_device = [DISPATCH_KEY, *(link_key(other.kind) for other in devices)]
+        of_device += draft.workload.segment_keys(range(draft.workload.tasks.num_tasks))
+        keys.update(ProfileKey(device.kind, device.type, key) for key in of_device)
+    found = {key: table.entries[key] for key in keys if key in table.entries}
     if not found:
         return plan.costs
     used = ProfileTable(found)

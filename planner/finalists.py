@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Final
 
-from planner.cost.keys import segment_digest
-from planner.cost.profile import Measurement, ProfileKey, ProfileTable, segment_key
+from planner.cost.profile import Measurement, ProfileKey, ProfileTable
+from planner.errors import ExecutionError
 from planner.graph.op_graph import Array
 from planner.launcher.planned_session import PlannedSession
 from planner.profiling.lanes import lower_quartile
 from planner.runtime.feeds import random_feeds
 from planner.runtime.values import ort_version
 from planner.schedule.cut import with_compute
-from planner.schedule.drafts import Draft
+from planner.schedule.drafts import Draft, segment_keys
 
 ROUNDS: Final = 9
 # A round of slow plans is repeated less often, but at least this often.
@@ -58,16 +59,6 @@ def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
     return [near[keys] for keys in near if keys in chosen]
 
 
-def segment_keys(draft: Draft) -> list[ProfileKey]:
-    """Profile key of each segment of a draft."""
-    keys = []
-    for segment in draft.cut.segments:
-        device = draft.cluster.devices[segment.device]
-        digest = segment_digest(draft.workload.segment_keys(segment.tasks))
-        keys.append(ProfileKey(device.kind, device.type, segment_key(digest)))
-    return keys
-
-
 def values_for(session: PlannedSession, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """The given value of each input, or a random one."""
     random = random_feeds([info for info in session.inputs if info.name not in feeds], 0, int_high=2)
@@ -76,7 +67,7 @@ def values_for(session: PlannedSession, feeds: Mapping[str, Array]) -> dict[str,
 
 def run_finalists(
     entrants: Sequence[tuple[Draft, PlannedSession]], feeds: Mapping[str, Array], dispatch_ns: int
-) -> ProfileTable:
+) -> tuple[ProfileTable, dict[str, str]]:
     """Run drafts in turns and note how long each segment takes.
 
     A segment's time is the lower quartile, since disturbance only adds; but what workers lose in waiting for each other
@@ -87,31 +78,63 @@ def run_finalists(
         feeds: values for inputs; random ones where missing.
         dispatch_ns: overhead that a plan counts on top of a segment's time.
 
-    Raises:
-        ExecutionError: if a segment cannot run.
+    Returns:
+        Times of the segments, and why a planner's draft could not run (by planner).
     """
-    times: list[dict[str, list[int]]] = [{} for _ in entrants]
-    steps: list[list[int]] = [[] for _ in entrants]
-    values = values_for(entrants[0][1], feeds)
+    runs = [_Runs(draft, session, values_for(session, feeds)) for draft, session in entrants]
     begin = time.monotonic()
     for turn in range(ROUNDS + 1):
         if turn > LEAST_ROUNDS and time.monotonic() - begin > SECONDS:
             break
-        for taken, step, (_, session) in zip(times, steps, entrants, strict=True):
-            time.sleep(PAUSE_S)
-            start = time.perf_counter_ns()
-            session.run(None, values)
-            if turn:
-                step.append(time.perf_counter_ns() - start)
-                for timing in session.timings:
-                    taken.setdefault(timing.segment, []).append(timing.end_ns - timing.start_ns)
-    found: dict[ProfileKey, list[int]] = {}
-    for taken, step, (draft, _) in zip(times, steps, entrants, strict=True):
-        segments = [
-            max(lower_quartile(taken[f"s{number}"]) - dispatch_ns, 1) for number in range(len(draft.cut.segments))
+        for run in runs:
+            if not run.problem:
+                time.sleep(PAUSE_S)
+                run.step(counts=turn > 0)
+    found: dict[ProfileKey, list[Measurement]] = {}
+    for run in runs:
+        if not run.problem:
+            for key, ns in zip(segment_keys(run.draft), run.segments_ns(dispatch_ns), strict=True):
+                found.setdefault(key, []).append(Measurement(ns, len(run.steps_ns), ort_version()))
+    table = ProfileTable({key: _mean(entries) for key, entries in found.items()})
+    return table, {run.draft.planner: run.problem for run in runs if run.problem}
+
+
+@dataclass(slots=True)
+class _Runs:
+    """One entrant and its times so far; ``problem`` is why it is out."""
+
+    draft: Draft
+    session: PlannedSession
+    values: Mapping[str, Array]
+    problem: str = ""
+    steps_ns: list[int] = field(default_factory=list)
+    by_segment: dict[str, list[int]] = field(default_factory=dict)
+
+    def step(self, *, counts: bool) -> None:
+        """Run one step; the first does not count."""
+        begin = time.perf_counter_ns()
+        try:
+            self.session.run(None, self.values)
+        except ExecutionError as problem:
+            self.problem = str(problem)
+            return
+        if counts:
+            self.steps_ns.append(time.perf_counter_ns() - begin)
+            for timing in self.session.timings:
+                self.by_segment.setdefault(timing.segment, []).append(timing.end_ns - timing.start_ns)
+
+    def segments_ns(self, dispatch_ns: int) -> list[int]:
+        """Time of each segment, such that the simulated step is the measured one."""
+        draft = self.draft
+        taken = [
+            max(lower_quartile(self.by_segment[f"s{number}"]) - dispatch_ns, 1)
+            for number in range(len(draft.cut.segments))
         ]
-        simulated = max(with_compute(draft.cut, draft.cluster, dispatch_ns, segments).step_ns, 1)
-        measured = median_low(step)
-        for key, ns in zip(segment_keys(draft), segments, strict=True):
-            found.setdefault(key, []).append(max(ns * measured // simulated, 1))
-    return ProfileTable({key: Measurement(sum(ns) // len(ns), ROUNDS, ort_version()) for key, ns in found.items()})
+        simulated = max(with_compute(draft.cut, draft.cluster, dispatch_ns, taken).step_ns, 1)
+        measured = median_low(self.steps_ns)
+        return [max(ns * measured // simulated, 1) for ns in taken]
+
+
+def _mean(entries: Sequence[Measurement]) -> Measurement:
+    ns = sum(entry.ns for entry in entries) // len(entries)
+    return Measurement(ns, sum(entry.repeats for entry in entries), entries[0].ort_version)

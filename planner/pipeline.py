@@ -14,7 +14,7 @@ from planner.cluster.types import Cluster
 from planner.cost.estimate import CostTable
 from planner.cost.profile import ProfileTable, link_key
 from planner.errors import ExecutionError, InfeasibleError, InputError, UsageError
-from planner.finalists import finalists, run_finalists, segment_keys, values_for
+from planner.finalists import finalists, run_finalists
 from planner.graph.op_graph import Array
 from planner.launcher.planned_session import PlannedSession
 from planner.model.load import load_model
@@ -34,8 +34,9 @@ from planner.schedule.drafts import (
     heft_draft,
     one_device_draft,
     remeasured,
+    segment_keys,
 )
-from planner.schedule.fd_dps import fd_dps_draft, whole_graph_ways
+from planner.schedule.fd_dps import MOVES, fd_dps_draft, whole_graph_ways
 from planner.schedule.workload import Workloads
 from planner.split.propagate import AxisCache
 
@@ -59,6 +60,12 @@ def make_plan(request: Request) -> Outcome:
         raise UsageError(
             f"there is no planner '{request.planner}'", where="--planner", expected=f"auto, {', '.join(PLANNERS)}"
         )
+    if request.effort not in MOVES:
+        raise UsageError(
+            f"there is no effort '{request.effort}'", where="--effort", expected=f"one of {', '.join(MOVES)}"
+        )
+    if request.load.batch is not None and request.load.batch < 1:
+        raise UsageError(f"the batch size {request.load.batch}", where="--batch", expected="1 or more")
     model = load_model(request.model, request.load)
     table, notes = profile_model(request, model)
     begin = time.perf_counter()
@@ -70,6 +77,7 @@ def make_plan(request: Request) -> Outcome:
         start = time.perf_counter()
         table, drafts, failed = _run_finalists(request, setting, table, drafts)
         candidates.extend(failed)
+        notes += tuple(f"{each.planner}: {each.infeasible}; give --inputs if random ones fail" for each in failed)
         running_s = time.perf_counter() - start
     seen = [draft.planner for draft in drafts if all(key in table.entries for key in segment_keys(draft))]
     plan, more = choose(request, setting, drafts, candidates, seen)
@@ -81,31 +89,31 @@ def _run_finalists(
 ) -> tuple[ProfileTable, list[Draft], list[Candidate]]:
     """Run what is about to win until everything that could win has been run; what cannot run is out of the race."""
     shared = any(device.shared for device in setting.cluster.devices)
-    failed: list[Candidate] = []
+    header = plan_header(request, setting)
+    # What does not fit is not run; that it does not is said later, with what would.
+    plans = {draft.planner: build_plan(draft, setting.model, header)[0] for draft in drafts}
+    fitting = [draft for draft in drafts if not memory_problem(plans[draft.planner])]
+    others = [draft for draft in drafts if draft not in fitting]
+    failed: dict[str, str] = {}
     feeds = request.load.feeds or {}
-    while not shared and (chosen := finalists(drafts, table)):
+    while not shared and (chosen := finalists(fitting, table)):
         request.progress(f"running the plans of {', '.join(draft.planner for draft in chosen)}", 0, 1)
         with ExitStack() as stack:
             entrants: list[tuple[Draft, PlannedSession]] = []
             for draft in chosen:
-                plan, _ = build_plan(draft, setting.model, plan_header(request, setting))
                 try:
-                    if problem := memory_problem(plan):
-                        raise InfeasibleError(problem)
-                    session = PlannedSession(plan, model_path=request.model, allow_outside=True)
+                    session = PlannedSession(plans[draft.planner], model_path=request.model, allow_outside=True)
                     entrants.append((draft, stack.enter_context(session)))
-                    session.run(None, values_for(session, feeds))
-                except (ExecutionError, InputError, InfeasibleError) as error:
-                    failed.append(Candidate(planner=draft.planner, infeasible=f"its plan cannot be run: {error}"))
-                    drafts = [other for other in drafts if other is not draft]
-                    entrants = [entrant for entrant in entrants if entrant[0] is not draft]
-            if not entrants:
-                continue
-            found = run_finalists(entrants, feeds, setting.dispatch_ns)
+                except (ExecutionError, InputError) as error:
+                    failed[draft.planner] = str(error)
+            found, broken = run_finalists(entrants, feeds, setting.dispatch_ns)
+        failed.update(broken)
+        fitting = [draft for draft in fitting if draft.planner not in failed]
         table = ProfileTable({**found.entries, **table.entries})
         request.keep(table)
-        drafts = [remeasured(draft, replace(setting.costs, profile=table)) for draft in drafts]
-    return table, drafts, failed
+        fitting = [remeasured(draft, replace(setting.costs, profile=table)) for draft in fitting]
+    candidates = [Candidate(planner=name, infeasible=f"its plan cannot be run: {why}") for name, why in failed.items()]
+    return table, [*fitting, *others], candidates
 
 
 def profile_model(request: Request, model: LoadedModel) -> tuple[ProfileTable, tuple[str, ...]]:
@@ -121,7 +129,7 @@ def profile_model(request: Request, model: LoadedModel) -> tuple[ProfileTable, t
     on_cpu = all(device.type == "cpu" for device in request.cluster.devices)
     all_cores = all_cores_device(request.cluster) if on_cpu else None
     ways = whole_graph_ways(setting) if len(request.cluster.devices) > 1 else {}
-    jobs = jobs_for(request.cluster, all_cores, ways)
+    jobs = jobs_for(request.cluster, all_cores, ways, setting.shares())
     return measure(
         model,
         request.cluster,

@@ -30,6 +30,7 @@ class Request:
         effort: ``quick``, ``normal`` or ``thorough``.
         seed: for planners that draw at random.
         command: for the plan's header, without paths.
+        hash_file: whether the plan should have the model file's hash, for ``fddps validate`` to compare.
         plan_dir: folder that the plan will lie in; the model's path is written relative to it.
         profile_names: name -> digest of profiles used, for provenance.
         progress: called with a text, steps done and all steps.
@@ -45,6 +46,7 @@ class Request:
     effort: str = "normal"
     seed: int = 0
     command: str = "plan"
+    hash_file: bool = False
     plan_dir: Path = field(default_factory=Path)
     profile_names: Mapping[str, str] = field(default_factory=dict)
     progress: Callable[[str, int, int], None] = lambda text, done, total: None

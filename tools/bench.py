@@ -13,8 +13,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,8 +52,9 @@ LARGE: Final = (
     "timm_nasnetalarge",
 )
 # Exported with a batch size that cannot be changed: run at that one.
-BAKED: Final = {"recurrent_ptb_lstm": 2, "recurrent_gnmt": 4}
+BAKED: Final = {"recurrent_ptb_lstm_unrolled": 8, "recurrent_ptb_lstm": 2, "recurrent_gnmt": 4}
 SEQUENCE: Final = 128
+DECODER: Final = "decoder of Llama 7B's size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,7 @@ def _wanted(name: str, only: Sequence[str]) -> bool:
 def _options(name: str, batch: int) -> tuple[str, ...]:
     if not name.endswith("_dynamic"):
         return ("--batch", str(batch))
-    shape = f"{batch}x{SEQUENCE}"
-    names = ("input_ids", "attention_mask") if "bert" in name else ("input_ids",)
-    return tuple(part for text in names for part in ("--input-shape", f"{text}={shape}"))
+    return ("--input-shape", f"input_ids={batch}x{SEQUENCE}")
 
 
 def run_case(case: Case, out: Path, devices: Sequence[str], seconds: float) -> dict[str, Any]:
@@ -207,15 +207,14 @@ def planned_row(r: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def report(
-    rows: Sequence[dict[str, Any]], planned: Sequence[dict[str, Any]], failed: Sequence[str], command: str
-) -> str:
+def report(rows: Sequence[dict[str, Any]], planned: Sequence[dict[str, Any]], failed: Sequence[str]) -> str:
     """The text of the results file."""
     lines = [
         "# Results",
         "",
-        f"Made by `{command}` on {cpu_model_name()}, {len(os.sched_getaffinity(0))} cores,",
-        f"ONNX Runtime {onnxruntime.__version__}. Times are milliseconds, medians of the rounds; contestants take",
+        f"Made by `make bench` on {cpu_model_name()}, {len(os.sched_getaffinity(0))} cores, ONNX Runtime",
+        f"{onnxruntime.__version__}; `python -m tools.bench --only NAME` measures some rows again.",
+        "Times are milliseconds, medians of the rounds; contestants take",
         "turns in one process, each when it is idle. Speed-ups are over the unsplit model on one thread; those",
         "measured, and the ratio to the best of ONNX Runtime's own modes (1 thread, all threads, parallel), are",
         "medians of the ratios within a round. `largest relative difference`: of the plan's outputs to those of one",
@@ -273,35 +272,50 @@ def main() -> int:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     options.results.parent.mkdir(parents=True, exist_ok=True)
-    rows: list[dict[str, Any]] = []
-    failed = [
-        f"{n}: not made"
-        for n in (*MADE, *LARGE)
-        if not (options.models / f"{n}.onnx").exists() and _wanted(n, options.only)
-    ]
-    command = "make bench" if not sys.argv[1:] else f"python -m tools.bench {' '.join(sys.argv[1:])}"
-    for case in cases(options.models, options.out, options.only):
+    every = list(cases(options.models, options.out, ()))
+    store = _Store(options.out / "rows.json", every, fresh=not options.only)
+    failed = [f"{n}: not made" for n in (*MADE, *LARGE) if not (options.models / f"{n}.onnx").exists()]
+
+    def attempt(kind: str, name: str, batch: int, make: Callable[[], dict[str, Any]]) -> None:
         try:
-            rows.append(run_case(case, options.out, ["--cpus", options.cpus], options.seconds))
+            store.keep(kind, name, batch, make())
         except subprocess.CalledProcessError as error:
-            failed.append(f"{case.name}, batch {case.batch}: exit code {error.returncode}")
-        else:
-            print(" | ".join(row(rows[-1])), file=sys.stderr, flush=True)
-        write_text_atomically(options.results, report(rows, [], failed, command))
-    planned: list[dict[str, Any]] = []
-    every = [case for case in cases(options.models, options.out, options.only) if case.batch == _batches(case.name)[0]]
-    jobs = [(case.name, case.path, case.batch, case.options) for case in every]
-    if not options.only:
-        jobs.append(("decoder of Llama 7B's size", save_decoder(options.out / "decoder"), 1, ()))
-    for job in jobs:
-        try:
-            planned.append(plan_for_gpus(*job, options.out))
-        except subprocess.CalledProcessError as error:
-            failed.append(f"{job[0]}, batch {job[2]}, for four V100s: exit code {error.returncode}")
-        else:
-            print(" | ".join(planned_row(planned[-1])), file=sys.stderr, flush=True)
-        write_text_atomically(options.results, report(rows, planned, failed, command))
+            failed.append(f"{name}, batch {batch}, {kind}: exit code {error.returncode}")
+        write_text_atomically(options.results, report(store.rows("run"), store.rows("planned"), failed))
+
+    wanted = [case for case in every if _wanted(case.name, options.only)]
+    for case in wanted:
+        make = partial(run_case, case, options.out, ["--cpus", options.cpus], options.seconds)
+        attempt("run", case.name, case.batch, make)
+    for case in wanted:
+        if case.batch == _batches(case.name)[0]:
+            make = partial(plan_for_gpus, case.name, case.path, case.batch, case.options, options.out)
+            attempt("planned", case.name, case.batch, make)
+    if _wanted(DECODER, options.only):
+        decoder = save_decoder(options.out / "decoder")
+        attempt("planned", DECODER, 1, partial(plan_for_gpus, DECODER, decoder, 1, (), options.out))
     return 1 if failed else 0
+
+
+class _Store:
+    """All rows measured so far, so that some can be measured again; a file beside the plans."""
+
+    def __init__(self, path: Path, every: Sequence[Case], *, fresh: bool) -> None:
+        self._path = path
+        self._order = [f"{case.name} {case.batch}" for case in every] + [f"{DECODER} 1"]
+        self._kept: dict[str, dict[str, dict[str, Any]]] = {"run": {}, "planned": {}}
+        if not fresh and path.exists():
+            self._kept = json.loads(path.read_text(encoding="utf-8"))
+
+    def keep(self, kind: str, name: str, batch: int, row_: dict[str, Any]) -> None:
+        """Add or replace a row, and show it."""
+        self._kept[kind][f"{name} {batch}"] = row_
+        write_text_atomically(self._path, json.dumps(self._kept))
+        print(" | ".join(row(row_) if kind == "run" else planned_row(row_)), file=sys.stderr, flush=True)
+
+    def rows(self, kind: str) -> list[dict[str, Any]]:
+        """Rows in the order of the cases."""
+        return [self._kept[kind][key] for key in self._order if key in self._kept[kind]]
 
 
 if __name__ == "__main__":

@@ -47,8 +47,9 @@ _STDOUT = "-"
 @click.option("--force", is_flag=True, help="Replace a file that is no plan.")
 @click.option("--planner", default="auto", show_default=True, help="One planner, in place of the best of all.")
 @click.option("--effort", type=click.Choice(["quick", "normal", "thorough"]), default="normal", show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True, help="For planners that draw at random.")
+@click.option("--seed", type=int, default=0, show_default=True, help="For --effort thorough, which draws at random.")
 @model_options
+@click.option("--hash-file", is_flag=True, help="Note the model file's SHA-256 for fddps validate to compare.")
 @click.option("--cache", type=FILE, help="File of measured costs, in place of the user's own.")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if the plan in the file is another one.")
 @click.option("--max-slowdown", type=PercentType(), help="With --check: exit 1 only if slower by more, e.g. 2%.")
@@ -65,7 +66,9 @@ def command(terminal: Terminal, model: Path, output: str, **given: Any) -> None:
     if terminal.json and output == _STDOUT:
         raise UsageError("--json and -o - both want standard output", expected="one of them")
     if output != _STDOUT and not given["check"]:
-        refuse_same_file(Path(output), "name another one with -o", model, given["inputs"], given["cluster"])
+        profile = None if given["profile"] is None else Path(given["profile"])
+        read = (model, given["inputs"], given["cluster"], profile, given["cache"])
+        refuse_same_file(Path(output), "name another one with -o", *read)
     before = _before(Path(output), check=given["check"], force=given["force"], to_file=output != _STDOUT)
     outcome = _outcome(terminal, model, Path() if output == _STDOUT else Path(output).parent, given)
     terminal.notes(outcome.notes)
@@ -149,6 +152,7 @@ def _outcome(terminal: Terminal, model: Path, plan_dir: Path, given: dict[str, A
         effort=given["effort"],
         seed=given["seed"],
         command=command_line(click.get_current_context().meta[ARGUMENTS]),
+        hash_file=given["hash_file"],
         plan_dir=plan_dir,
     )
     with terminal.progress() as progress:

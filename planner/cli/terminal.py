@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -63,8 +64,8 @@ class Terminal:
             console.print(renderable)
 
     def result(self, data: dict[str, Any]) -> None:
-        """The one JSON object, alone on standard output."""
-        click.echo(json.dumps(data, ensure_ascii=False))
+        """The one JSON object, alone on standard output; JSON has no infinity, so such a number is null."""
+        click.echo(json.dumps(_finite(data), ensure_ascii=False, allow_nan=False))
 
     @contextlib.contextmanager
     def progress(self) -> Iterator[Callable[[str, int, int], None]]:
@@ -79,6 +80,14 @@ class Terminal:
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("", total=None)
             yield lambda text, done, total: bar.update(task, description=one_line(text), completed=done, total=total)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def set_up_logging(verbosity: int) -> None:

@@ -50,12 +50,16 @@ def command(terminal: Terminal, plan: Path, model_path: Path | None, no_model: b
 
 def _against_model(plan: Plan, path: Path, allow_outside: bool) -> list[str]:
     from planner.errors import PlanError
-    from planner.partition.coverage import coverage_violations
+    from planner.partition.coverage import coverage_violations, digest_violations, file_violations
     from planner.partition.segments import load_plan_model, plan_splits
     from planner.partition.split_graph import build_split_graph
 
     try:
         model = load_plan_model(plan, path, allow_outside=allow_outside)
+        changed = [*digest_violations(plan, model), *file_violations(plan, path)]
+        if changed:
+            # Whatever else does not fit follows from this.
+            return changed
         split = build_split_graph(model, plan_splits(plan))
     except PlanError as problem:
         return [str(problem)]

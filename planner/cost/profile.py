@@ -11,8 +11,6 @@ A profile is a text file, one line an entry, sorted, so that two people's measur
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.errors import ProfileError
+from planner.plan.atomic import write_text_atomically
 from planner.safe_yaml import dump_yaml, load_yaml, read_limited
 
 SCHEMA_ID = "fddps/profile/v1"
@@ -153,25 +152,12 @@ def parse_profile(text: str | bytes, where: str) -> ProfileTable:
 
 
 def write_profile(table: ProfileTable, path: Path) -> None:
-    """Write a profile file: beside, then renamed, so that no reader ever sees half of one.
+    """Write a profile file; no reader ever sees half of one.
 
     Raises:
-        ProfileError: if it cannot be written.
+        OutputError: if it cannot be written.
     """
-    try:
-        handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(table.to_text())
-            os.chmod(beside, 0o644)
-            os.replace(beside, path)
-        except BaseException:
-            os.unlink(beside)
-            raise
-    except OSError as problem:
-        raise ProfileError(
-            f"cannot be written: {problem.strerror}", where=str(path), next_step="choose another folder"
-        ) from None
+    write_text_atomically(path, table.to_text())
 
 
 class _Record(BaseModel):

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+from planner.errors import ModelError
 from planner.graph.op_graph import Op, OpGraph, TensorInfo
 from planner.model.protos import node_proto, tensor_proto
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file in hexadecimal; of the ``.onnx`` file alone, where weights lie in others.
+
+    Raises:
+        ModelError: if it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as problem:
+        raise ModelError(f"cannot be read: {problem.strerror}", where=str(path), expected="an ONNX file") from None
 
 
 def graph_digest(graph: OpGraph, opsets: Mapping[str, int]) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -64,7 +65,8 @@ def _pour(target: Path, write: Callable[[IO[bytes]], None]) -> None:
 
 
 def _replace(target: Path, write: Callable[[IO[bytes]], None]) -> None:
-    beside = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
+    # Of this thread alone: two may write one file at the same time, and the later one's stays.
+    beside = target.with_name(f".{target.name[:100]}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         with beside.open("wb") as file:
             write(file)

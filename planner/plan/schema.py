@@ -33,7 +33,8 @@ class Tool(_Record):
 class ModelRef(_Record):
     """Which model the plan is for.
 
-    ``digest`` is over structure, attributes, shapes, small constants, names and sizes of weights.
+    ``digest`` is over structure, attributes, shapes, small constants, names and sizes of weights; ``file_sha256`` over
+    the whole model file, only where it was asked for.
     """
 
     path: str

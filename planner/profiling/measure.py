@@ -42,6 +42,7 @@ class Job:
     name: str
     splits: tuple[SplitSpec, ...]
     devices: tuple[Device, ...]
+    shares: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,13 +55,16 @@ class _Lane:
     keys: tuple[ProfileKey | None, ...]
 
 
-def jobs_for(cluster: Cluster, all_cores: Device | None, ways: Mapping[str, Sequence[SplitSpec]]) -> tuple[Job, ...]:
+def jobs_for(
+    cluster: Cluster, all_cores: Device | None, ways: Mapping[str, Sequence[SplitSpec]], shares: Sequence[int] = ()
+) -> tuple[Job, ...]:
     """What to run for a model on a cluster.
 
     Args:
         cluster: the devices.
         all_cores: the device that spans all CPU devices, if there is one.
         ways: names of ways to split the whole graph, with their splits.
+        shares: relative speeds of the devices, equal if not given.
     """
     kinds = {device.kind: device for device in reversed(cluster.devices)}
     single = [
@@ -68,7 +72,8 @@ def jobs_for(cluster: Cluster, all_cores: Device | None, ways: Mapping[str, Sequ
     ]
     if all_cores is not None and all_cores.kind not in kinds:
         single.append(Job("unsplit on all cores", (), (all_cores,)))
-    return (*single, *(Job(f"split by {name}", tuple(splits), cluster.devices) for name, splits in ways.items()))
+    split = [Job(f"split by {name}", tuple(splits), cluster.devices, tuple(shares)) for name, splits in ways.items()]
+    return (*single, *split)
 
 
 def measure(
@@ -96,6 +101,7 @@ def measure(
         The table with what was added, and notes on what could not be measured.
     """
     table, notes = known, []
+    types = tuple(dict.fromkeys(device.type for device in cluster.devices))
     total = len(jobs) + 1
     progress("hand-overs", 0, total)
     table = _measure_overheads(cluster, table)
@@ -104,7 +110,7 @@ def measure(
     for position, job in enumerate(jobs):
         progress(job.name, position + 1, total)
         split = build_split_graph(model, job.splits)
-        lanes = _lanes(split, job)
+        lanes = _lanes(split, job, types)
         if all(key is None or key in table.entries for lane in lanes for key in lane.keys):
             continue
         try:
@@ -151,9 +157,9 @@ def _trivial_step(graph: OpGraph, device: Device) -> int:
     return time_lanes([lane], [_local(device)], {}, seconds=0.01)[0].step_ns
 
 
-def _lanes(split: SplitGraph, job: Job) -> list[_Lane]:
-    lane_of = op_lanes(split, len(job.devices))
-    groups = group_ops(split.graph, job.devices[0].type).members
+def _lanes(split: SplitGraph, job: Job, device_types: Sequence[str]) -> list[_Lane]:
+    lane_of = op_lanes(split, len(job.devices), job.shares)
+    groups = group_ops(split.graph, *device_types).members
     found = []
     for number, device in enumerate(job.devices):
         own = tuple(members for members in groups if lane_of[members[0].name] == number)

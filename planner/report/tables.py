@@ -63,7 +63,10 @@ def candidates_table(plan: Plan) -> Table:
 def verdict(plan: Plan) -> Text:
     """The predicted step, why this plan won, and how near it is to the bounds."""
     predictions = plan.predictions
-    lines = [f"predicted step {format_time(predictions.step_ns)}, by {printable(plan.planner)}: {printable(plan.why)}"]
+    lines = [
+        f"predicted step {format_time(predictions.step_ns)}, by {printable(plan.planner)}",
+        f"why: {printable(plan.why)}",
+    ]
     if predictions.one_device_step_ns is not None:
         one_device = format_time(predictions.one_device_step_ns)
         lines.append(
@@ -75,10 +78,9 @@ def verdict(plan: Plan) -> Text:
         f"no combination of the splits tried less than {format_time(bounds.any_ns)}"
     )
     if predictions.transfer_bytes or plan.transfers:
-        lines.append(
-            f"{len(plan.transfers)} transfers, {format_size(predictions.transfer_bytes)}, "
-            f"{format_time(predictions.transfer_ns)} in all"
-        )
+        transfers = f"{len(plan.transfers)} transfer{'' if len(plan.transfers) == 1 else 's'}"
+        size, time = format_size(predictions.transfer_bytes), format_time(predictions.transfer_ns)
+        lines.append(f"{transfers}, {size}, {time} in all")
     costs = plan.costs
     lines.append(f"costs: {costs.measured} measured, {costs.estimated} estimated")
     lines += [f"note: {printable(note)}" for note in plan.notes]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.support import CPUS, run
+from tests.cli.support import CPUS, listing, run
 from tests.models.small import nasnet_cell_like, save, tiny_mlp
 
 
@@ -37,3 +38,10 @@ def folder(tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.copy(path, tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def nothing_left_behind(folder: Path) -> Iterator[None]:
+    """No such test makes a file by a command, not even a temporary one."""
+    yield
+    assert [name for name in listing(folder) if "tmp" in name or name in ("out.yaml", "out.npz", "out")] == []

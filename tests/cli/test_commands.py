@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import onnxruntime as ort
 import pytest
 
 from planner.cli.main import COMMANDS
+from planner.cli.terminal import Terminal
 from planner.model.export import save_with_weights
 from planner.model.serialize import build_model
 from planner.plan.files import read_plan
@@ -221,3 +223,8 @@ def test_devices_lists_core_groups_with_memory_and_links() -> None:
     assert all(device["memory_bytes"] > 0 and len(device["cores"]) == 1 for device in cpus)
     assert {"src": "cpu:0", "dst": "cpu:1", "kind": "shared-memory"} in found["links"]
     assert "shared-memory" in run("devices", "--cpus", "2x1").stdout
+
+
+def test_numbers_that_json_lacks_are_null(capsys: pytest.CaptureFixture[str]) -> None:
+    Terminal(0, True).result({"step": math.inf, "rows": [{"slowdown": math.nan}, 1.5]})
+    assert json.loads(capsys.readouterr().out) == {"step": None, "rows": [{"slowdown": None}, 1.5]}

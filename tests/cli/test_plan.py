@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -168,6 +169,32 @@ def test_costs_of_another_onnxruntime_are_noted(folder: Path) -> None:
     assert [any("measured with ONNX Runtime 1.1.0" in note for note in found) for found in notes] == [False, True]
 
 
+def test_a_profile_of_several_kinds_of_cpu_must_have_this_one(folder: Path) -> None:
+    run("profile", "mlp.onnx", "--batch", "4", "--cpus", "2x1", "-o", "p.yaml")
+    lines = Path("p.yaml").read_text(encoding="utf-8")
+    (own,) = set(re.findall(r"kind: (cpu-[^,}]+-1c)", lines))
+    head, *entries = re.split(r"(?m)^(?=- )", lines)
+    others = [entry.replace(own, f"cpu-other-{n}-1c") for n in "ab" for entry in entries if f"kind: {own}" in entry]
+    Path("p.yaml").write_text(head + "".join(others), encoding="utf-8")
+    refused(run(*MLP, "--cpus", "2x1", "--profile", "p.yaml"), "cpu-other-a-1c", "cpu-other-b-1c")
+
+
+def test_a_plan_from_a_profile_does_not_depend_on_the_cores_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = (*MLP, *CPUS, "--memory", "1GiB", "-o")
+    run(*command, "here.yaml")
+    monkeypatch.setattr("planner.cluster.cpu.usable_cores", lambda: (16, 17, 18))
+    monkeypatch.setattr("planner.cluster.cpu.total_memory_bytes", lambda: 1 << 30)
+    run(*command, "there.yaml")
+    assert Path("here.yaml").read_bytes() == Path("there.yaml").read_bytes()
+
+
+def test_a_profile_of_other_operators_is_noted(folder: Path) -> None:
+    run("profile", "mlp.onnx", "--batch", "4", "--cpus", "2x1", "-o", "p.yaml")
+    found = data(run("plan", "model.onnx", "--cpus", "2x1", "--profile", "p.yaml", "-o", "out.yaml", "--json"))
+    assert found["measured"] == 0
+    assert any("all costs are estimated" in note for note in found["notes"])
+
+
 def test_planning_twice_gives_the_same_bytes(folder: Path) -> None:
     before = Path("plan.yaml").read_bytes()
     run("plan", "model.onnx", *CPUS, "--planner", "heft")
@@ -182,3 +209,4 @@ def test_the_python_function_plans_as_the_command_does(folder: Path) -> None:
     made = planner.plan("mlp.onnx", gpus=2, profile="v100-sxm2-16gb", batch=4, planner="one-device")
     assert same_decisions(made, read_plan("plan.yaml"))
     assert planner.plan.__name__ == "planner.plan"
+    assert {"cpus", "input_shapes", "batch"} <= set(inspect.signature(planner.plan).parameters)

@@ -18,7 +18,7 @@ from planner.cost.profile import (
     segment_key,
     write_profile,
 )
-from planner.errors import ProfileError
+from planner.errors import OutputError, ProfileError
 
 A = ProfileKey("cpu-x-1c", "cpu", "Conv(float32:1x3)->float32:1x8")
 B = ProfileKey("v100", "cuda", segment_key("sha256:00"))
@@ -112,7 +112,7 @@ def test_wrong_files_are_refused_with_their_place(text: str, where: str) -> None
 def test_missing_and_unwritable_files(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="cannot be read"):
         read_profile(tmp_path / "none.yaml")
-    with pytest.raises(ProfileError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot be written"):
         write_profile(TABLE, tmp_path / "no" / "p.yaml")
 
 

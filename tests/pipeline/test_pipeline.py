@@ -14,6 +14,7 @@ from planner.cluster.types import Cluster
 from planner.cost.profile import Measurement, ProfileKey, ProfileTable, link_key
 from planner.errors import InfeasibleError, UsageError
 from planner.model.load import load_model
+from planner.model.options import LoadOptions
 from planner.partition.segments import load_plan_model, plan_splits
 from planner.partition.split_graph import build_split_graph
 from planner.pipeline import PLANNERS, make_plan
@@ -81,6 +82,12 @@ def test_the_planner_asked_for_makes_the_plan(planner: str) -> None:
     assert set(named) == {*SIMPLE, planner}
 
 
+@pytest.mark.parametrize("options", [{"effort": "heroic"}, {"load": LoadOptions(batch=0)}])
+def test_values_that_make_no_sense_are_usage_errors(options: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=r"effort|batch"):
+        planned("cnn", "4-v100", **options)
+
+
 def test_an_unknown_planner_is_a_usage_error_that_lists_the_known() -> None:
     with pytest.raises(UsageError, match=r"magic.*fd-dps"):
         planned("cnn", "4-v100", planner="magic")
@@ -91,6 +98,17 @@ def test_a_planner_that_cannot_plan_says_why() -> None:
         planned("cnn", "4-v100", planner="all-cores")
 
 
+def test_one_device_is_one_that_can_hold_the_model() -> None:
+    cluster = CLUSTERS["2-v100-2-t4"]()
+    tight = Cluster(
+        tuple(replace(d, memory_bytes=10_000) if d.kind.startswith("v100") else d for d in cluster.devices),
+        cluster.links,
+    )
+    plan = make_plan(Request(model_path("cnn"), tight, measure=False, effort="quick", planner="one-device")).plan
+    (used,) = [queue.device for queue in plan.devices if queue.segments]
+    assert next(device.kind for device in plan.cluster.devices if device.name == used) == "t4"
+
+
 def test_a_model_that_does_not_fit_is_infeasible() -> None:
     cluster = CLUSTERS["4-v100"]()
     small = Cluster(tuple(replace(device, memory_bytes=10_000) for device in cluster.devices), cluster.links)
@@ -98,7 +116,8 @@ def test_a_model_that_does_not_fit_is_infeasible() -> None:
     with pytest.raises(InfeasibleError) as found:
         make_plan(Request(path, small, measure=False, effort="quick"))
     assert found.value.exit_code == 1
-    assert "needs" in str(found.value) or "memory" in str(found.value)
+    assert "no plan fits the devices' memory: the least, " in str(found.value)
+    assert "expected devices with at least " in str(found.value)
 
 
 def test_more_devices_are_never_slower() -> None:
