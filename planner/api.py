@@ -32,6 +32,7 @@ Note = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
 
 CACHE_NAME: Final = "profile.yaml"
+GENERIC_CPU: Final = "cpu-generic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ class DeviceChoice:
         cluster: a cluster description.
         profile: a device kind of ``profiles/``, or a profile file; nothing is measured then.
         link: kind of link between GPUs, in place of the usual one.
-        memory_bytes: most that a plan may use on any one device; None for all of it.
+        memory_bytes: most that a plan may use on any one device; None for all of it. With ``cpus`` and ``profile`` it
+            is what the devices have, wherever they are.
     """
 
     gpus: str | None = None
@@ -132,15 +134,27 @@ def _cluster(choice: DeviceChoice, kind: str | None, table: ProfileTable) -> Clu
     if choice.cluster is not None:
         return load_cluster(choice.cluster)
     if choice.cpus is not None:
-        cluster = cpu_devices(choice.cpus, anywhere=choice.profile is not None)
-        return cluster if choice.profile is None else _cpu_kinds(cluster, kind, table)
+        # A profile and devices x cores say all: nothing of this machine is looked at.
+        anywhere = choice.profile is not None and "x" in choice.cpus
+        cluster = cpu_devices(choice.cpus, anywhere=anywhere)
+        return cluster if choice.profile is None else _cpu_kinds(cluster, kind, table, anywhere=anywhere)
     if choice.profile is not None and kind is None:
         kind = _only_gpu_kind(table)
     return gpu_devices(choice.gpus or "", kind, choice.link)
 
 
-def _cpu_kinds(cluster: Cluster, kind: str | None, table: ProfileTable) -> Cluster:
-    """CPU devices of the kind that the profile is about, so that the plan does not depend on this machine's name."""
+def _cpu_kinds(cluster: Cluster, kind: str | None, table: ProfileTable, *, anywhere: bool) -> Cluster:
+    """CPU devices of the kind that the profile is about, so that the plan does not depend on this machine's name.
+
+    Args:
+        cluster: devices of this machine's kind.
+        kind: a device kind that was given in place of a profile file.
+        table: the profile.
+        anywhere: whether the plan is to be the same on every machine: then this one's kind does not decide.
+
+    Raises:
+        UsageError: if the profile is about several kinds, and nothing says which.
+    """
     if kind is not None and load_sheets()[kind].type != "cpu":
         raise UsageError(f"'{kind}' is a GPU", where="--profile", next_step="use --gpus, or cpu-generic with --cpus")
     known = dict.fromkeys(key.kind for key, _ in table.sorted_entries() if key.provider == "cpu")
@@ -150,15 +164,15 @@ def _cpu_kinds(cluster: Cluster, kind: str | None, table: ProfileTable) -> Clust
         same = [name for name in known if name.endswith(suffix)]
         if kind is not None:
             device = replace(device, kind=f"{kind}{suffix}")
-        elif device.kind not in known and same:
+        elif anywhere or device.kind not in known:
             if len(same) > 1:
                 raise UsageError(
-                    f"the profile has costs of several kinds of CPU ({', '.join(same)}), and not of {device.kind}",
+                    f"the profile has costs of several kinds of CPU: {', '.join(same)}",
                     where="--profile",
-                    expected="one of this machine's kind, or of one kind only",
+                    expected="costs of one kind of device with these cores",
                     next_step="keep the lines of one kind",
                 )
-            device = replace(device, kind=same[0])
+            device = replace(device, kind=same[0] if same else f"{GENERIC_CPU}{suffix}" if anywhere else device.kind)
         devices.append(device)
     return Cluster(tuple(devices), cluster.links)
 
@@ -227,7 +241,7 @@ class ProfileStore:
         """Add a table to the file; what another process has added meanwhile stays.
 
         Raises:
-            OutputError: if it cannot be written, and ``strict``.
+            ProfileError, OutputError, OSError: if it cannot be read or written, and ``strict``.
         """
         if self._failed:
             return
@@ -275,15 +289,15 @@ def plan(
         link: kind of link between GPUs.
         planner: ``auto`` for the best of all.
         effort: ``quick``, ``normal`` or ``thorough``.
-        seed: for planners that draw at random.
+        seed: of what ``thorough`` effort draws at random.
         input_shapes: whole shapes of inputs by name.
         batch: batch size.
         batch_axes: dimension of an input that is the batch, where it is not 0; -1 for an input without one.
         inputs: arrays by name, or an ``.npz`` file: shapes and values where random ones fail.
         allow_outside: whether external data may lie outside the model's folder.
-        memory_bytes: most that the plan may use on one device.
+        memory_bytes: most that the plan may use on one device; with ``cpus`` and ``profile`` what it has.
         cache: file of measured costs; by default the user's.
-        hash_file: whether the plan should have the model file's SHA-256.
+        hash_file: whether the plan should have the SHA-256 of the ``.onnx`` file (not of weights beside it).
         plan_dir: where the plan will lie: the model's path in it is relative to this folder.
 
     Returns:

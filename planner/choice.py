@@ -28,13 +28,19 @@ GUESS_PERMILLE: Final = 250
 
 
 def choose(
-    request: Request, setting: Setting, drafts: list[Draft], candidates: list[Candidate], seen: Collection[str] = ()
+    request: Request,
+    setting: Setting,
+    header: Header,
+    drafts: list[Draft],
+    candidates: list[Candidate],
+    seen: Collection[str] = (),
 ) -> tuple[Plan, tuple[str, ...]]:
     """The best of the drafts as a plan, with what every candidate was predicted to take.
 
     Args:
         request: what was asked for.
-        setting: costs and cluster of the race.
+        setting: costs and cluster of the race; its profile has all that the drafts' times rest on.
+        header: what a plan of this request says about itself.
         drafts: one a planner that has any.
         candidates: planners that had none, with the reason; added to.
         seen: planners all of whose segments have been measured as wholes.
@@ -42,7 +48,6 @@ def choose(
     Raises:
         InfeasibleError: if no draft that was asked for fits the devices' memory.
     """
-    header = plan_header(request, setting)
     plans: list[Plan] = []
     too_large: list[Plan] = []
     for draft in drafts:

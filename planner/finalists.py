@@ -15,7 +15,7 @@ from statistics import median_low
 from typing import Final
 
 from planner.cost.profile import Measurement, ProfileKey, ProfileTable
-from planner.errors import ExecutionError
+from planner.errors import ExecutionError, InputError
 from planner.graph.op_graph import Array
 from planner.launcher.planned_session import PlannedSession
 from planner.profiling.lanes import lower_quartile
@@ -81,7 +81,7 @@ def run_finalists(
     Returns:
         Times of the segments, and why a planner's draft could not run (by planner).
     """
-    runs = [_Runs(draft, session, values_for(session, feeds)) for draft, session in entrants]
+    runs = [_Runs(draft, session, feeds) for draft, session in entrants]
     begin = time.monotonic()
     for turn in range(ROUNDS + 1):
         if turn > LEAST_ROUNDS and time.monotonic() - begin > SECONDS:
@@ -105,21 +105,24 @@ class _Runs:
 
     draft: Draft
     session: PlannedSession
-    values: Mapping[str, Array]
+    feeds: Mapping[str, Array]
+    values: Mapping[str, Array] | None = None
     problem: str = ""
     steps_ns: list[int] = field(default_factory=list)
     by_segment: dict[str, list[int]] = field(default_factory=dict)
 
     def step(self, *, counts: bool) -> None:
         """Run one step; the first does not count."""
-        begin = time.perf_counter_ns()
         try:
+            self.values = values_for(self.session, self.feeds) if self.values is None else self.values
+            begin = time.perf_counter_ns()
             self.session.run(None, self.values)
-        except ExecutionError as problem:
+            taken = time.perf_counter_ns() - begin
+        except (ExecutionError, InputError) as problem:
             self.problem = str(problem)
             return
         if counts:
-            self.steps_ns.append(time.perf_counter_ns() - begin)
+            self.steps_ns.append(taken)
             for timing in self.session.timings:
                 self.by_segment.setdefault(timing.segment, []).append(timing.end_ns - timing.start_ns)
 

@@ -23,7 +23,7 @@ from planner.plan.schema import Candidate
 from planner.profiling.measure import jobs_for, measure
 from planner.request import Outcome, Request
 from planner.runtime.values import dtype_of
-from planner.schedule.build import build_plan
+from planner.schedule.build import Header, build_plan
 from planner.schedule.drafts import (
     Draft,
     Setting,
@@ -33,6 +33,7 @@ from planner.schedule.drafts import (
     dcp_draft,
     heft_draft,
     one_device_draft,
+    one_device_drafts,
     remeasured,
     segment_keys,
 )
@@ -70,50 +71,56 @@ def make_plan(request: Request) -> Outcome:
     table, notes = profile_model(request, model)
     begin = time.perf_counter()
     setting = make_setting(request, model, table)
-    drafts, candidates = _race(request, setting)
+    header = plan_header(request, setting)
+    drafts, candidates = _race(request, setting, header)
     drafts = [remeasured(draft, setting.costs) for draft in drafts]
     running_s = 0.0
     if request.measure:
         start = time.perf_counter()
-        table, drafts, failed = _run_finalists(request, setting, table, drafts)
+        table, drafts, failed = _run_finalists(request, setting, header, table, drafts)
+        setting = replace(setting, costs=replace(setting.costs, profile=table))
         candidates.extend(failed)
-        notes += tuple(f"{each.planner}: {each.infeasible}; give --inputs if random ones fail" for each in failed)
+        notes += tuple(f"{each.planner}: {each.infeasible}" for each in failed)
+        if failed and not request.load.feeds:
+            notes += ("plans were run on random inputs; give others with --inputs if those are at fault",)
         running_s = time.perf_counter() - start
     seen = [draft.planner for draft in drafts if all(key in table.entries for key in segment_keys(draft))]
-    plan, more = choose(request, setting, drafts, candidates, seen)
+    plan, more = choose(request, setting, header, drafts, candidates, seen)
     return Outcome(plan, table, (*model.notes, *notes, *more), time.perf_counter() - begin - running_s)
 
 
 def _run_finalists(
-    request: Request, setting: Setting, table: ProfileTable, drafts: list[Draft]
+    request: Request, setting: Setting, header: Header, table: ProfileTable, drafts: list[Draft]
 ) -> tuple[ProfileTable, list[Draft], list[Candidate]]:
     """Run what is about to win until everything that could win has been run; what cannot run is out of the race."""
-    shared = any(device.shared for device in setting.cluster.devices)
-    header = plan_header(request, setting)
-    # What does not fit is not run; that it does not is said later, with what would.
-    plans = {draft.planner: build_plan(draft, setting.model, header)[0] for draft in drafts}
-    fitting = [draft for draft in drafts if not memory_problem(plans[draft.planner])]
-    others = [draft for draft in drafts if draft not in fitting]
     failed: dict[str, str] = {}
+    large: list[Draft] = []
     feeds = request.load.feeds or {}
-    while not shared and (chosen := finalists(fitting, table)):
+    racing = [] if any(device.shared for device in setting.cluster.devices) else drafts
+    others = [] if racing else drafts
+    while chosen := finalists(racing, table):
         request.progress(f"running the plans of {', '.join(draft.planner for draft in chosen)}", 0, 1)
         with ExitStack() as stack:
             entrants: list[tuple[Draft, PlannedSession]] = []
             for draft in chosen:
+                plan, _ = build_plan(draft, setting.model, header)
+                if memory_problem(plan):
+                    # Not run; that it does not fit is said later, with what would.
+                    large.append(draft)
+                    continue
                 try:
-                    session = PlannedSession(plans[draft.planner], model_path=request.model, allow_outside=True)
+                    session = PlannedSession(plan, model_path=request.model, allow_outside=True)
                     entrants.append((draft, stack.enter_context(session)))
                 except (ExecutionError, InputError) as error:
                     failed[draft.planner] = str(error)
             found, broken = run_finalists(entrants, feeds, setting.dispatch_ns)
         failed.update(broken)
-        fitting = [draft for draft in fitting if draft.planner not in failed]
+        racing = [draft for draft in racing if draft.planner not in failed and draft not in large]
         table = ProfileTable({**found.entries, **table.entries})
         request.keep(table)
-        fitting = [remeasured(draft, replace(setting.costs, profile=table)) for draft in fitting]
+        racing = [remeasured(draft, replace(setting.costs, profile=table)) for draft in racing]
     candidates = [Candidate(planner=name, infeasible=f"its plan cannot be run: {why}") for name, why in failed.items()]
-    return table, [*fitting, *others], candidates
+    return table, [*racing, *others, *large], candidates
 
 
 def profile_model(request: Request, model: LoadedModel) -> tuple[ProfileTable, tuple[str, ...]]:
@@ -197,7 +204,7 @@ def _with_measured_links(cluster: Cluster, table: ProfileTable) -> Cluster:
     return Cluster(cluster.devices, tuple(links))
 
 
-def _race(request: Request, setting: Setting) -> tuple[list[Draft], list[Candidate]]:
+def _race(request: Request, setting: Setting, header: Header) -> tuple[list[Draft], list[Candidate]]:
     """Every planner's draft; with one planner asked for, the simple choices still run, for comparison."""
     names = list(PLANNERS) if request.planner == "auto" else list(dict.fromkeys((*SIMPLE, request.planner)))
     drafts: list[Draft] = []
@@ -209,6 +216,16 @@ def _race(request: Request, setting: Setting) -> tuple[list[Draft], list[Candida
         except InfeasibleError as problem:
             candidates.append(Candidate(planner=name, infeasible=str(problem)))
             continue
-        drafts.append(replace(draft, planner=name))
+        drafts.append(replace(_roomier(draft, setting, header) if name == "one-device" else draft, planner=name))
     request.progress("planned", len(names), len(names))
     return drafts, candidates
+
+
+def _roomier(draft: Draft, setting: Setting, header: Header) -> Draft:
+    """The model on another device, if the fastest one cannot hold it and another can."""
+    if len({(device.kind, device.memory_bytes) for device in setting.cluster.devices}) < 2:
+        return draft
+    fitting = (
+        other for other in one_device_drafts(setting) if not memory_problem(build_plan(other, setting.model, header)[0])
+    )
+    return next(fitting, draft)

@@ -28,7 +28,7 @@ class Request:
         load: shapes, batch, feeds.
         planner: one of ``PLANNER_NAMES``, or ``auto`` for the best of all.
         effort: ``quick``, ``normal`` or ``thorough``.
-        seed: for planners that draw at random.
+        seed: of what ``thorough`` effort draws at random.
         command: for the plan's header, without paths.
         hash_file: whether the plan should have the model file's hash, for ``fddps validate`` to compare.
         plan_dir: folder that the plan will lie in; the model's path is written relative to it.

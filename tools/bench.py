@@ -274,14 +274,18 @@ def main() -> int:
     options.results.parent.mkdir(parents=True, exist_ok=True)
     every = list(cases(options.models, options.out, ()))
     store = _Store(options.out / "rows.json", every, fresh=not options.only)
-    failed = [f"{n}: not made" for n in (*MADE, *LARGE) if not (options.models / f"{n}.onnx").exists()]
+    absent = [f"{n}: not made" for n in (*MADE, *LARGE) if not (options.models / f"{n}.onnx").exists()]
+    failed = False
 
     def attempt(kind: str, name: str, batch: int, make: Callable[[], dict[str, Any]]) -> None:
+        nonlocal failed
         try:
             store.keep(kind, name, batch, make())
         except subprocess.CalledProcessError as error:
-            failed.append(f"{name}, batch {batch}, {kind}: exit code {error.returncode}")
-        write_text_atomically(options.results, report(store.rows("run"), store.rows("planned"), failed))
+            failed = True
+            store.fail(kind, name, batch, f"exit code {error.returncode}")
+        text = report(store.rows("run"), store.rows("planned"), [*absent, *store.failures()])
+        write_text_atomically(options.results, text)
 
     wanted = [case for case in every if _wanted(case.name, options.only)]
     for case in wanted:
@@ -313,9 +317,19 @@ class _Store:
         write_text_atomically(self._path, json.dumps(self._kept))
         print(" | ".join(row(row_) if kind == "run" else planned_row(row_)), file=sys.stderr, flush=True)
 
+    def fail(self, kind: str, name: str, batch: int, why: str) -> None:
+        """Note that a row could not be measured; an older one of the same name is not true any more."""
+        self._kept[kind][f"{name} {batch}"] = {"failed": f"{name}, batch {batch}, {kind}: {why}"}
+        write_text_atomically(self._path, json.dumps(self._kept))
+
+    def failures(self) -> list[str]:
+        """One line each."""
+        return [row_["failed"] for rows in self._kept.values() for row_ in rows.values() if "failed" in row_]
+
     def rows(self, kind: str) -> list[dict[str, Any]]:
         """Rows in the order of the cases."""
-        return [self._kept[kind][key] for key in self._order if key in self._kept[kind]]
+        found = (self._kept[kind].get(key) for key in self._order)
+        return [row_ for row_ in found if row_ is not None and "failed" not in row_]
 
 
 if __name__ == "__main__":

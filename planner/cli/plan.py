@@ -42,14 +42,19 @@ _STDOUT = "-"
 @device_options
 @click.option("--profile", metavar="KIND|FILE", help="A device kind or a profile file: nothing is measured.")
 @click.option("--link", metavar="NAME", help="Link between GPUs, e.g. nvlink2, in place of the usual one.")
-@click.option("--memory", "memory_bytes", type=SizeType(), help="Most that a plan may use on one device, e.g. 8GiB.")
+@click.option(
+    "--memory",
+    "memory_bytes",
+    type=SizeType(),
+    help="Most to use on one device, e.g. 8GiB (--cpus with --profile: what it has).",
+)
 @click.option("-o", "--output", default="plan.yaml", show_default=True, help="The plan file; - for standard output.")
 @click.option("--force", is_flag=True, help="Replace a file that is no plan.")
 @click.option("--planner", default="auto", show_default=True, help="One planner, in place of the best of all.")
 @click.option("--effort", type=click.Choice(["quick", "normal", "thorough"]), default="normal", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True, help="For --effort thorough, which draws at random.")
 @model_options
-@click.option("--hash-file", is_flag=True, help="Note the model file's SHA-256 for fddps validate to compare.")
+@click.option("--hash-file", is_flag=True, help="Note the SHA-256 of the .onnx file, to compare.")
 @click.option("--cache", type=FILE, help="File of measured costs, in place of the user's own.")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if the plan in the file is another one.")
 @click.option("--max-slowdown", type=PercentType(), help="With --check: exit 1 only if slower by more, e.g. 2%.")

@@ -56,11 +56,10 @@ def _against_model(plan: Plan, path: Path, allow_outside: bool) -> list[str]:
 
     try:
         model = load_plan_model(plan, path, allow_outside=allow_outside)
-        changed = [*digest_violations(plan, model), *file_violations(plan, path)]
-        if changed:
+        if changed := digest_violations(plan, model):
             # Whatever else does not fit follows from this.
             return changed
         split = build_split_graph(model, plan_splits(plan))
     except PlanError as problem:
         return [str(problem)]
-    return coverage_violations(plan, model, split)
+    return [*file_violations(plan, path), *coverage_violations(plan, model, split)]

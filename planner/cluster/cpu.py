@@ -30,7 +30,7 @@ def cpu_devices(spec: str, *, anywhere: bool = False) -> Cluster:
         UsageError: if the text is neither form.
     """
     match = _SPEC.match(spec.strip())
-    cores = range(int(match[1]) * int(match[2])) if anywhere and match and match[2] else usable_cores()
+    cores = range(int(match[1]) * int(match[2])) if anywhere and match and match[2] else paid_cores()
     return divide_cores(spec, cores, cpu_model_name(), total_memory_bytes())
 
 
@@ -65,9 +65,13 @@ def divide_cores(spec: str, cores: Sequence[int], model_name: str, memory_bytes:
 
 
 def usable_cores() -> tuple[int, ...]:
-    """Cores that this process may run on, ascending; in a container with a quota as many as that pays for."""
-    cores = tuple(sorted(os.sched_getaffinity(0)))
-    return cores[: core_limit()]
+    """Cores that this process may run on, ascending."""
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def paid_cores() -> tuple[int, ...]:
+    """Cores for devices: the usable ones, in a container with a quota of processor time as many as that pays for."""
+    return usable_cores()[: core_limit()]
 
 
 def cpu_model_name() -> str:

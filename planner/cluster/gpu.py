@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.cluster.links import connect
 from planner.cluster.sheets import LinkSheet, link_for, load_sheets, sheet_for
-from planner.cluster.types import Cluster, Device
+from planner.cluster.types import MAX_DEVICES, Cluster, Device
 from planner.errors import ClusterError, UsageError
 
 _COUNT = re.compile(r"[0-9]{1,3}\Z")
@@ -106,6 +106,8 @@ def _parse(spec: str) -> tuple[int, ...]:
         raise UsageError(f"'{spec}' names no GPUs", where="--gpus", expected=expected)
     if int(text) == 0:
         raise UsageError("zero devices", where="--gpus", expected=expected, next_step="use --cpus for CPU cores")
+    if int(text) > MAX_DEVICES:
+        raise UsageError(f"{text} devices", where="--gpus", expected=f"at most {MAX_DEVICES}")
     return tuple(range(int(text)))
 
 

@@ -39,7 +39,7 @@ class _Devices(_Record):
     kind: str
     count: int = Field(default=1, ge=1, le=MAX_DEVICES)
     memory: str | int = ""
-    cores: int = Field(default=0, ge=0, le=MAX_DEVICES)
+    cores: int = Field(default=0, ge=0, le=4096)
 
 
 class _PairLink(_Record):

@@ -5,7 +5,7 @@ importing a scheduler (for ``fddps --help``, say) does not import numba. Machine
 package, or in the user's cache folder, or, where neither can be written, not at all.
 
 numba renews a cached kernel when its own file changes, not when a kernel that it calls does, which is inlined in it. So
-the cache is in a folder named by the contents of all files that have kernels.
+the cache is in a folder named by the contents of all files that have kernels (numba's own fall-back is not).
 """
 
 from __future__ import annotations
@@ -64,27 +64,27 @@ def _compile(function: FunctionType) -> Callable[..., Any]:
     resolved.__qualname__ = function.__qualname__
     resolved.__module__ = function.__module__
     try:
-        with _caching_in(numba.config, cache_folder()):
+        with _caching_in(numba.config):
             return cast(Callable[..., Any], numba.njit(cache=True)(resolved))
     except RuntimeError:  # no folder that numba could write its cache to
         return cast(Callable[..., Any], numba.njit(resolved))
 
 
 @functools.cache
-def cache_folder() -> Path:
-    """Where compiled kernels of this very source code are kept."""
+def cache_name() -> str:
+    """Name of the folder for compiled kernels of this very source code."""
     digest = hashlib.sha256()
     for folder in _WITH_KERNELS:
         for path in sorted((_PACKAGE / folder).glob("*.py")):
             digest.update(path.read_bytes())
-    return _PACKAGE / "__pycache__" / f"kernels-{digest.hexdigest()[:16]}"
+    return f"kernels-{digest.hexdigest()[:16]}"
 
 
 @contextmanager
-def _caching_in(config: Any, folder: Path) -> Iterator[None]:
-    """The place where numba keeps what is decorated meanwhile; a folder that the user has set stays."""
+def _caching_in(config: Any) -> Iterator[None]:
+    """Has numba keep what is decorated meanwhile in a folder of that name, inside the package or where users say."""
     before = config.CACHE_DIR
-    config.CACHE_DIR = before or str(folder)
+    config.CACHE_DIR = str(Path(before or _PACKAGE / "__pycache__") / cache_name())
     try:
         yield
     finally:

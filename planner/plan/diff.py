@@ -155,6 +155,8 @@ def _segments(plan: Plan, device: str) -> tuple[tuple[str, ...], ...]:
 def _model(plan: Plan) -> dict[str, str]:
     model = plan.model
     rows = {"digest": model.digest, "simplification": str(model.simplification)}
+    if model.file_sha256:
+        rows["file"] = model.file_sha256[:12]
     if model.batch is not None:
         rows["batch"] = f"{model.batch} {sorted(model.batch_axes.items())}"
     for name in sorted(plan.inputs):

@@ -7,7 +7,7 @@ graph); ``fd_dps`` makes the method's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +25,6 @@ from planner.schedule.dcp import dcp
 from planner.schedule.heft import heft
 from planner.schedule.improve import improve
 from planner.schedule.lists import one_device, schedule_fixed
-from planner.schedule.memory import device_need
 from planner.schedule.workload import Workload, Workloads, comm_costs
 from planner.split.propagate import AxisCache, batch_layouts, spread
 
@@ -174,13 +173,20 @@ def segment_keys(draft: Draft) -> list[ProfileKey]:
 
 
 def one_device_draft(setting: Setting) -> Draft:
-    """The whole model on the device that runs it fastest, of those that can hold it; of equal ones the first."""
+    """The whole model on the device that runs it fastest; of equal ones the first."""
+    return next(one_device_drafts(setting))
+
+
+def one_device_drafts(setting: Setting) -> Iterator[Draft]:
+    """The whole model on one device of each kind and memory size, fastest first; of equal ones the first."""
     workload = setting.workloads.build(())
     totals = workload.tasks.compute_ns.sum(axis=0).tolist()
-    need = device_need(workload.tasks, [0] * workload.tasks.num_tasks)[0]
-    limit = setting.memory_limit
-    best = min(range(len(totals)), key=lambda device: (need > limit[device], totals[device], device))
-    return finish(setting, "one-device", workload, one_device(workload.tasks, best))
+    seen: set[tuple[str, int]] = set()
+    for number in sorted(range(len(totals)), key=lambda device: (totals[device], device)):
+        device = setting.cluster.devices[number]
+        if (device.kind, device.memory_bytes) not in seen:
+            seen.add((device.kind, device.memory_bytes))
+            yield finish(setting, "one-device", workload, one_device(workload.tasks, number))
 
 
 def all_cores_draft(setting: Setting) -> Draft:

@@ -107,6 +107,8 @@ def test_a_batch_that_cannot_be_changed_names_the_node() -> None:
         (("--gpus", "0", "--profile", "t4"), ("zero devices", "--gpus")),
         (("--gpus", "1,1", "--profile", "t4"), ("twice",)),
         (("--gpus", "64"), ("--profile", "--cpus")),
+        (("--gpus", "999", "--profile", "t4"), ("999", "at most 256")),
+        (("--cpus", "999"), ("999", "up to 256")),
         (("--gpus", "1", "--profile", "v1000"), ("v1000", "v100-sxm2-16gb")),
         (("--gpus", "1", "--profile", "cpu-generic"), ("--cpus",)),
         (("--cpus", "1", "--profile", "t4"), ("--gpus",)),

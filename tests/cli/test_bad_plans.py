@@ -37,6 +37,8 @@ def test_a_file_that_changed_is_noticed_where_its_hash_was_asked_for() -> None:
     result = run("validate", "hashed.yaml")
     assert result.exit_code == 1
     assert "file_sha256" in result.stdout
+    checked = run("plan", "mlp.onnx", "--batch", "2", *V100, "-o", "hashed.yaml", "--hash-file", "--check")
+    assert checked.exit_code == 1
 
 
 def test_a_changed_model_is_all_that_is_said() -> None:

@@ -147,6 +147,16 @@ def test_what_is_measured_is_kept_and_not_measured_again(folder: Path) -> None:
     assert Path("plan.yaml").read_bytes() == plan
 
 
+def test_what_a_plan_rests_on_is_the_same_when_it_is_made_again(folder: Path) -> None:
+    command = ("plan", "model.onnx", "--cpus", "2x1", "--cache", "costs.yaml", "-o")
+    run(*command, "first.yaml")
+    run(*command, "second.yaml")
+    first, second = read_plan("first.yaml"), read_plan("second.yaml")
+    assert first.costs.profiles["measured"]
+    assert first.costs == second.costs
+    assert Path("first.yaml").read_bytes() == Path("second.yaml").read_bytes()
+
+
 def test_a_measured_profile_plans_without_measuring(folder: Path) -> None:
     made = data(run("profile", "mlp.onnx", "--batch", "4", "--cpus", "2x1", "-o", "p.yaml", "--json"))
     assert made["new"] == made["entries"] > 0
@@ -180,12 +190,17 @@ def test_a_profile_of_several_kinds_of_cpu_must_have_this_one(folder: Path) -> N
 
 
 def test_a_plan_from_a_profile_does_not_depend_on_the_cores_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = (*MLP, *CPUS, "--memory", "1GiB", "-o")
-    run(*command, "here.yaml")
-    monkeypatch.setattr("planner.cluster.cpu.usable_cores", lambda: (16, 17, 18))
-    monkeypatch.setattr("planner.cluster.cpu.total_memory_bytes", lambda: 1 << 30)
-    run(*command, "there.yaml")
-    assert Path("here.yaml").read_bytes() == Path("there.yaml").read_bytes()
+    run("profile", "mlp.onnx", "--batch", "4", "--cpus", "2x1", "-o", "p.yaml")
+    for profile, devices in (("cpu-generic", "2x1"), ("p.yaml", "2x1"), ("p.yaml", "2x3")):
+        command = (*MLP, "--cpus", devices, "--profile", profile, "--memory", "1GiB", "-o", "plan.yaml", "--force")
+        with monkeypatch.context() as elsewhere:
+            run(*command)
+            here = Path("plan.yaml").read_bytes()
+            elsewhere.setattr("planner.cluster.cpu.usable_cores", lambda: (16, 17, 18))
+            elsewhere.setattr("planner.cluster.cpu.total_memory_bytes", lambda: 1 << 30)
+            elsewhere.setattr("planner.cluster.cpu.cpu_model_name", lambda: "Another CPU")
+            run(*command)
+            assert Path("plan.yaml").read_bytes() == here
 
 
 def test_a_profile_of_other_operators_is_noted(folder: Path) -> None:

@@ -58,6 +58,11 @@ def test_a_task_for_two_kinds_of_device_is_what_both_fuse(name: str, seed: int) 
     for device in ("cpu", "cuda"):
         alone = group_ops(split.graph, device).group_of
         assert all(len({alone[op.name] for op in members}) == 1 for members in both.members)
+    alike: dict[tuple[int, int], set[int]] = {}
+    cpu, cuda = (group_ops(split.graph, device).group_of for device in ("cpu", "cuda"))
+    for op, number in both.group_of.items():
+        alike.setdefault((cpu[op], cuda[op]), set()).add(number)
+    assert all(len(numbers) == 1 for numbers in alike.values())
 
 
 @pytest.mark.parametrize("case", ["sequence_split_concat", "optional_type", "sequence_loop_carried"])

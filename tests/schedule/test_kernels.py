@@ -60,5 +60,11 @@ def test_compiled_kernels_of_other_sources_are_not_used(tmp_path: Path, monkeypa
     names = set()
     for text in ("x = 1", "x = 2", "x = 1"):
         file.write_text(text)
-        names.add(jit.cache_folder.__wrapped__().name)
+        names.add(jit.cache_name.__wrapped__())
     assert len(names) == 2
+
+
+def test_every_folder_with_kernels_is_known() -> None:
+    package = Path(jit.__file__).parent.parent
+    found = {path.parent.name for path in package.rglob("*.py") if "\n@kernel\n" in path.read_text(encoding="utf-8")}
+    assert found == set(jit._WITH_KERNELS)
