@@ -9,19 +9,26 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.models.reweight import reweight
+from tests.models.reweight import CENTRE, reweight
 
 # Makes an ONNX file at the path given.
 Exporter = Callable[[Path], None]
 
 
-def make_models(prefix: str, exporters: Mapping[str, Exporter], arguments: Sequence[str] | None = None) -> None:
+def make_models(
+    prefix: str,
+    exporters: Mapping[str, Exporter],
+    arguments: Sequence[str] | None = None,
+    *,
+    centre: Mapping[str, float] | None = None,
+) -> None:
     """Command line of one script: export the models named, give them useful weights, put them in a folder.
 
     Args:
         prefix: file name prefix, e.g. ``timm``: the file is ``OUT/timm_NAME.onnx``.
         exporters: by model name.
         arguments: command line; None for the process's own.
+        centre: how far to centre a model's channels, where it is not as ``reweight`` does by itself.
     """
     parser = argparse.ArgumentParser(description=f"Export {prefix} architectures with random weights.")
     parser.add_argument("names", nargs="+", choices=sorted(exporters), metavar="NAME", help=", ".join(exporters))
@@ -36,14 +43,14 @@ def make_models(prefix: str, exporters: Mapping[str, Exporter], arguments: Seque
         if target.exists() and not options.force:
             print(f"{target.name}: is there")
             continue
-        _make(exporters[name], target)
+        _make(exporters[name], target, (centre or {}).get(name, CENTRE))
         print(f"{target.name}: {target.stat().st_size >> 20} MiB")
 
 
-def _make(export: Exporter, target: Path) -> None:
+def _make(export: Exporter, target: Path, centre: float) -> None:
     """Export, reweight, and only then give the file its name: a stopped run leaves no half model."""
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".making-") as folder:
         raw, ready = Path(folder) / "raw.onnx", Path(folder) / target.name
         export(raw)
-        reweight(raw, ready, seed=0)
+        reweight(raw, ready, seed=0, centre=centre)
         os.replace(ready, target)

@@ -36,6 +36,9 @@ SIZES = {
     "inception_v4": 299,
 }
 PNASNET_MOBILE_SIZE = 224
+# Centred by half, 200 layers multiply rounding errors: ONNX Runtime's outputs at two optimisation levels differ by five
+# times the tolerance of a verification. Like this by a thirtieth, and two inputs' by 1,800 times.
+CENTRE = {"resnet200": 0.15}
 
 
 class PNASNetMobile(nn.Module):
@@ -87,4 +90,4 @@ def _export(name: str, path: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    make_models("timm", {name: partial(_export, name) for name in (*SIZES, "pnasnet_mobile")})
+    make_models("timm", {name: partial(_export, name) for name in (*SIZES, "pnasnet_mobile")}, centre=CENTRE)
