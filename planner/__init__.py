@@ -45,4 +45,6 @@ sys.modules["planner.plan"].__class__ = _CallableModule
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.import_module("planner.version").__version__
+    if name in ("api", "errors", "launcher"):
+        return importlib.import_module(f"planner.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -351,12 +351,11 @@ def run_request(request: Request, hardware: Hardware, cache: Path | None = None)
     )
     version_note = request.profile.version_note(ort_version())
     outcome = make_plan(request)
-    useless = (
-        ["the profile has none of this model's operators on these devices: all costs are estimated"]
-        if hardware.profile.entries and not outcome.plan.costs.measured
-        else []
-    )
-    return replace(outcome, notes=(*([version_note] if version_note else []), *useless, *outcome.notes, *said))
+    if hardware.profile.entries and not outcome.plan.costs.measured:
+        useless = "the profile has none of this model's operators on these devices: all costs are estimated"
+        plan = outcome.plan.model_copy(update={"notes": (*outcome.plan.notes, useless)})
+        outcome = replace(outcome, plan=plan, notes=(useless, *outcome.notes))
+    return replace(outcome, notes=(*([version_note] if version_note else []), *outcome.notes, *said))
 
 
 def measure_request(request: Request, store: ProfileStore) -> tuple[ProfileTable, tuple[str, ...]]:

@@ -63,13 +63,16 @@ def choose(
     if not wanted:
         raise _nothing_fits(request.planner, candidates, too_large)
     best = _best(wanted, seen)
+    passed_over = [plan for plan in wanted if plan.predictions.step_ns < best.predictions.step_ns]
     one = next((plan.predictions.step_ns for plan in plans if plan.planner == "one-device"), None)
     order = {name: position for position, name in enumerate(PLANNER_NAMES)}
     candidates.sort(key=lambda c: order[c.planner])
     draft = next(draft for draft in drafts if draft.planner == best.planner)
     best = best.model_copy(update={"costs": _provenance(best, draft, setting)})
     bounds = _bounds(setting, draft, best, candidates)
-    return with_candidates(best, _why(best, candidates), candidates, one, bounds), _plan_notes(best)
+    why = _why(best, candidates, passed_over, seen)
+    plan = with_candidates(best, why, candidates, one, bounds)
+    return plan, _plan_notes(plan)
 
 
 def _best(plans: list[Plan], seen: Collection[str]) -> Plan:
@@ -82,9 +85,14 @@ def _best(plans: list[Plan], seen: Collection[str]) -> Plan:
     pieces = fastest([plan for plan in plans if plan.planner not in SIMPLE])
     if simple is None or pieces is None:
         return simple or pieces or plans[0]
-    guessed = simple.costs.estimated == 0 < pieces.costs.estimated and pieces.planner not in seen
-    limit = simple.predictions.step_ns * (1000 - (GUESS_PERMILLE if guessed else MARGIN_PERMILLE))
+    limit = simple.predictions.step_ns * (1000 - _margin(simple, pieces, seen))
     return pieces if pieces.predictions.step_ns * 1000 < limit else simple
+
+
+def _margin(simple: Plan, pieces: Plan, seen: Collection[str]) -> int:
+    """By how many thousandths a plan of many pieces must be faster than a simple choice."""
+    guessed = simple.costs.estimated == 0 < pieces.costs.estimated and pieces.planner not in seen
+    return GUESS_PERMILLE if guessed else MARGIN_PERMILLE
 
 
 def plan_header(request: Request, setting: Setting) -> Header:
@@ -181,14 +189,27 @@ def tried_bound_ns(setting: Setting) -> int:
     return max(work, max((cost.one_ns for cost in least), default=0))
 
 
-def _why(best: Plan, candidates: list[Candidate]) -> str:
+def _why(best: Plan, candidates: list[Candidate], passed_over: list[Plan], seen: Collection[str]) -> str:
     ranked = sorted((c.step_ns, c.planner) for c in candidates if c.step_ns is not None)
     others = [f"{name} {format_time(ns)}" for ns, name in ranked if name != best.planner]
     text = f"{best.planner} is predicted to take {format_time(best.predictions.step_ns)} a step"
-    return f"{text}; the others: {', '.join(others)}" if others else text
+    text = f"{text}; the others: {', '.join(others)}" if others else text
+    for plan in passed_over:
+        margin = _margin(best, plan, seen)
+        reason = "some of its pieces were only estimated" if margin == GUESS_PERMILLE else "it has many pieces"
+        text += f"; {plan.planner} is not {margin // 10}% faster, which is asked because {reason}"
+    return text
 
 
 def _plan_notes(plan: Plan) -> tuple[str, ...]:
     idle = [queue.device for queue in plan.devices if not queue.segments]
     spanning = any(device.members for device in plan.cluster.devices)
-    return (f"idle devices: {', '.join(idle)}",) if idle and not spanning else ()
+    notes = [f"idle devices: {', '.join(idle)}"] if idle and not spanning else []
+    one, step = plan.predictions.one_device_step_ns, plan.predictions.step_ns
+    devices = [device for device in plan.cluster.devices if not device.members]
+    if one is not None and len({device.kind for device in devices}) == 1 and one > 1.2 * len(devices) * step:
+        notes.append(
+            f"a speed-up of {one / step:.2f} over one of {len(devices)} equal devices is more than they can give: "
+            "costs were measured on a busy machine, or pieces that the profile lacks are guessed too low"
+        )
+    return tuple(notes)

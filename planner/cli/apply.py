@@ -135,8 +135,9 @@ def _show(terminal: Terminal, result: ApplyResult, timed: bool) -> None:
     if not timed:
         terminal.note("run on CPU cores in place of the plan's devices: results count, times are not claimed")
     if result.comparison is not None and result.verified:
+        count = result.comparison.compared
         terminal.say(
-            f"verified: {result.comparison.compared} tensors agree with the unsplit model; "
+            f"verified: {count} {'tensor agrees' if count == 1 else 'tensors agree'} with the unsplit model; "
             f"largest difference {result.max_abs_diff:.3g}, {result.max_rel_diff:.3g} of the largest magnitude"
         )
 

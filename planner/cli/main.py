@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 from planner.cli.terminal import ARGUMENTS, one_line
-from planner.errors import FddpsError
+from planner.errors import FddpsError, OutputError
 from planner.version import __version__
 
 # In the order in which a user meets them.
@@ -79,6 +79,22 @@ class _Commands(click.Group):
         except KeyboardInterrupt:
             click.echo("fddps: interrupted", err=True)
             ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            raise
+        except OSError as problem:
+            # Of a file that is written or read, what is wrong is said above; what is left is standard output or the
+            # working folder.
+            where = f"{problem.filename}: " if problem.filename else ""
+            click.echo(f"fddps: error: {one_line(where)}{problem.strerror or problem}", err=True)
+            ctx.exit(OutputError.exit_code)
+        except Exception as problem:
+            # A library may wrap what the signal raised.
+            stopped = problem.__cause__ or problem.__context__
+            if not isinstance(stopped, KeyboardInterrupt):
+                raise
+            terminated = isinstance(stopped, _Terminated)
+            click.echo("fddps: terminated" if terminated else "fddps: interrupted", err=True)
+            ctx.exit(TERMINATED if terminated else INTERRUPTED)
 
 
 @click.group(

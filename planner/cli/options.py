@@ -150,7 +150,11 @@ def device_options(function: Function) -> Function:
         [
             click.option("--gpus", metavar="N|I,J", help="The first N GPUs, or those with these indices."),
             click.option("--cpus", metavar="N|NxC", help="N equal groups of all cores, or N devices of C cores."),
-            click.option("--cluster", type=FILE, help="A cluster description (YAML)."),
+            click.option(
+                "--cluster",
+                type=FILE,
+                help="A cluster description (YAML), or the name of one that ships; nothing is measured.",
+            ),
         ],
     )
 

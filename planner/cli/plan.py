@@ -35,6 +35,8 @@ Examples:
   fddps plan model.onnx --gpus 4 --profile p.yaml -o plan.yaml --check --max-slowdown 2%
 """
 _STDOUT = "-"
+# Not read from the planners: they would have to be imported for --help.
+_PLANNERS = "one-device, all-cores, data-parallel, heft, dcp, fd-dps"
 
 
 @click.command("plan", epilog=_EPILOG, short_help="Find the best plan for a model and devices.")
@@ -50,8 +52,14 @@ _STDOUT = "-"
 )
 @click.option("-o", "--output", default="plan.yaml", show_default=True, help="The plan file; - for standard output.")
 @click.option("--force", is_flag=True, help="Replace a file that is no plan.")
-@click.option("--planner", default="auto", show_default=True, help="One planner, in place of the best of all.")
-@click.option("--effort", type=click.Choice(["quick", "normal", "thorough"]), default="normal", show_default=True)
+@click.option("--planner", default="auto", show_default=True, help=f"One of {_PLANNERS}; auto: the best of all.")
+@click.option(
+    "--effort",
+    type=click.Choice(["quick", "normal", "thorough"]),
+    default="normal",
+    show_default=True,
+    help="How much work the search may do.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="For --effort thorough, which draws at random.")
 @model_options
 @click.option("--hash-file", is_flag=True, help="Note the SHA-256 of the .onnx file, to compare.")
@@ -188,7 +196,9 @@ def _write(terminal: Terminal, outcome: Outcome, output: str, force: bool) -> No
         return
     write_plan(plan, output, force=force)
     terminal.show(verdict(plan))
+    outside = ".." in Path(plan.model.path).parts or Path(plan.model.path).is_absolute()
+    model = " --model MODEL" if outside else ""
     here = "" if all(device.type == "cpu" or device.uuid for device in plan.cluster.devices) else " --on cpu"
-    terminal.say(f"written to {output}; next: fddps apply {output}{here} --verify")
-    if ".." in Path(plan.model.path).parts or Path(plan.model.path).is_absolute():
+    terminal.say(f"written to {output}; next: fddps apply {output}{model}{here} --verify")
+    if outside:
         terminal.note("the model lies outside the plan's folder: fddps apply will ask for --model PATH")

@@ -20,7 +20,7 @@ Examples:
 @click.command("show", epilog=_EPILOG, short_help="Show a plan: shares, Gantt chart, why it won.")
 @click.argument("plan", type=FILE)
 @click.option("--trace", type=FILE, help="Write a trace for Chrome or Perfetto, too.")
-@click.option("--width", type=click.IntRange(min=40), help="Columns of the chart; by default the terminal's.")
+@click.option("--width", type=click.IntRange(40, 1000), help="Columns of the chart; by default the terminal's.")
 @with_terminal
 def command(terminal: Terminal, plan: Path, trace: Path | None, width: int | None) -> None:
     """Show each device's share of PLAN, its Gantt chart, and why it won; read-only, no model needed."""

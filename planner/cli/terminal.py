@@ -58,6 +58,8 @@ class Terminal:
         from rich.console import Console
 
         stream = sys.stderr if self.json else sys.stdout
+        if stream is None:  # closed by whoever started this process
+            return
         width = None if stream.isatty() else _PLAIN_WIDTH
         console = Console(stderr=self.json, highlight=False, width=width)
         for renderable in renderables:

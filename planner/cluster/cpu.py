@@ -45,6 +45,13 @@ def divide_cores(spec: str, cores: Sequence[int], model_name: str, memory_bytes:
             where="--cpus",
             expected=f"a number such as 2, or 2x1 (devices x cores), of up to {MAX_DEVICES} devices",
         )
+    if wanted > len(cores):
+        raise UsageError(
+            f"a device of {wanted} cores, and there are {len(cores)} here",
+            where="--cpus",
+            expected=f"at most {len(cores)} cores a device",
+            next_step="to plan for another machine, give a --profile that was measured there",
+        )
     size = wanted or max(1, len(cores) // count)
     shared = count * size > len(cores)
     groups = [tuple(sorted({cores[(first * size + i) % len(cores)] for i in range(size)})) for first in range(count)]

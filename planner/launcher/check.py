@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from planner.errors import UsageError
+from planner.errors import ExecutionError, UsageError
 from planner.graph.op_graph import Array, Op, OpGraph
 from planner.launcher.planned_session import PlannedSession
 from planner.launcher.unsplit import UnsplitSession, rebuilt
 from planner.launcher.verify import NEAR_ONE, Comparison, IndexOf, compare_outputs
 from planner.model.types import LoadedModel
-from planner.partition.free import RANDOM_OPS
+from planner.partition.free import RANDOM_OPS, draws_inside
 from planner.partition.segments import load_plan_model
 from planner.runtime.values import unwrap
 
@@ -83,12 +83,16 @@ class Checker:
             self.warnings = (f"not compared, because they depend on random numbers: {names}",)
 
     def _reference(self, path: Path) -> UnsplitSession:
-        """The model file, unless it is for other shapes than the plan."""
-        session = UnsplitSession(path, self._device)
-        if session.accepts({name: spec.shape for name, spec in self._plan.inputs.items()}):
-            return session
-        del session
-        self.warnings += ("compared with the model as fddps loads it: the file itself is for another batch size",)
+        """The model file, unless it is for other shapes than the plan or ONNX Runtime refuses it as it is."""
+        why = "the file itself is for another batch size"
+        try:
+            session = UnsplitSession(path, self._device)
+            if session.accepts({name: spec.shape for name, spec in self._plan.inputs.items()}):
+                return session
+            del session
+        except ExecutionError as problem:
+            why = f"ONNX Runtime refuses the file itself ({problem.what})"
+        self.warnings += (f"compared with the model as fddps loads it: {why}",)
         return UnsplitSession(rebuilt(self._model()), self._device)
 
     def _model(self) -> LoadedModel:
@@ -152,6 +156,8 @@ def drawn_values(graph: OpGraph) -> dict[str, str]:
 
 
 def _draws(op: Op, graph: OpGraph) -> bool:
+    if any(attribute.type == "opaque" and draws_inside(attribute.value) for attribute in op.attributes.values()):
+        return True
     if op.domain != "" or op.op_type not in RANDOM_OPS:
         return False
     if op.op_type != "Dropout":

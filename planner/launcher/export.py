@@ -111,13 +111,14 @@ def _move(beside: Path, folder: Path) -> None:
         os.replace(beside, folder)
         return
     old = beside.with_name(f"{beside.name}.old")
-    os.replace(folder, old)
     try:
+        os.replace(folder, old)
         os.replace(beside, folder)
-    except OSError:
-        os.replace(old, folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+    finally:
+        # Also where Ctrl-C came between the two, or while the old one is removed.
+        if not folder.exists() and old.exists():
+            os.replace(old, folder)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _write(plan: Plan, model: PartitionedModel, model_path: Path, folder: Path) -> dict[str, Any]:

@@ -206,7 +206,9 @@ class PlannedSession:
         ignored = self.model.ignored
         unknown = [name for name in feeds if name not in self._inputs and name not in ignored]
         if missing:
-            raise InputError(f"no value for {_listed(missing)}", expected=f"values for {_listed(list(self._inputs))}")
+            given = f"; given: {_listed(list(feeds))}" if feeds else ""
+            wanted = f"values for {_listed(list(self._inputs))}"
+            raise InputError(f"no value for {_listed(missing)}{given}", expected=wanted)
         if unknown:
             raise InputError(
                 f"the model has no input {_listed(unknown)}", expected=_listed(list(self._inputs)) or "no inputs"

@@ -108,13 +108,20 @@ def check_external(tensor: ir.ExternalTensor, folder: Path, *, allow_outside: bo
     path = folder / location
     nbytes = tensor_nbytes(dtype_name(int(tensor.dtype)), int(np.prod(tensor.shape.numpy(), dtype=object)))
     try:
-        available = path.stat().st_size
-    except OSError as error:
+        available = path.stat().st_size if not path.is_dir() else -1
+    except (OSError, ValueError) as error:
         raise ModelError(
-            f"the file with weight '{tensor.name}' cannot be read: {error.strerror}",
-            where=str(path),
+            f"the file with weight '{tensor.name}' cannot be read: {getattr(error, 'strerror', None) or error}",
+            where=repr(str(path))[1:-1],
             next_step="copy the external data beside the model",
         ) from None
+    if available < 0:
+        raise ModelError(
+            f"weight '{tensor.name}' is said to be in a folder",
+            where=str(path),
+            expected="a file beside the model",
+            next_step="export the model again",
+        )
     if int(tensor.offset or 0) + nbytes > available:
         raise ModelError(
             f"the file ends before weight '{tensor.name}'",

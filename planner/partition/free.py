@@ -7,13 +7,30 @@ when the session is made.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from planner.graph.op_graph import Op, OpGraph
 
 RANDOM_OPS: Final = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
 )
+
+
+def draws_inside(attribute: Any) -> bool:
+    """Whether a body of control flow, as the loader carries it along, draws random numbers.
+
+    Args:
+        attribute: the loader's own object of an opaque attribute.
+    """
+    if attribute.type.name not in ("GRAPH", "GRAPHS"):
+        return False
+    bodies = attribute.value if attribute.type.name == "GRAPHS" else (attribute.value,)
+    return any(
+        (node.domain in ("", "ai.onnx") and node.op_type in RANDOM_OPS - {"Dropout"})
+        or any(draws_inside(inner) for inner in node.attributes.values())
+        for body in bodies
+        for node in body
+    )
 
 
 def free_ops(graph: OpGraph) -> frozenset[str]:

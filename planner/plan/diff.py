@@ -75,7 +75,7 @@ def diff_plans(before: Plan, after: Plan) -> PlanDiff:
             reordered.append(device)
     same_queues = tasks[0] == tasks[1]
     return PlanDiff(
-        model=_changes(_model(before), _model(after)),
+        model=_changes(_model(before, after), _model(after, before)),
         devices=_changes(_devices(before), _devices(after)),
         splits=_changes(_splits(before), _splits(after)),
         moved=_changes(*placements),
@@ -152,13 +152,14 @@ def _segments(plan: Plan, device: str) -> tuple[tuple[str, ...], ...]:
     return tuple(s.tasks for queue in plan.devices if queue.device == device for s in queue.segments)
 
 
-def _model(plan: Plan) -> dict[str, str]:
+def _model(plan: Plan, other: Plan) -> dict[str, str]:
     model = plan.model
     rows = {"digest": model.digest, "simplification": str(model.simplification)}
-    if model.file_sha256:
+    if model.file_sha256 and other.model.file_sha256:
         rows["file"] = model.file_sha256[:12]
     if model.batch is not None:
-        rows["batch"] = f"{model.batch} {sorted(model.batch_axes.items())}"
+        axes = "".join(f", {name} along {axis}" for name, axis in sorted(model.batch_axes.items()))
+        rows["batch"] = f"{model.batch}{axes}"
     for name in sorted(plan.inputs):
         rows[f"input {name}"] = f"{plan.inputs[name].dtype} {list(plan.inputs[name].shape)}"
     for state in plan.states:

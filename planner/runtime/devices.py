@@ -171,7 +171,7 @@ def _place_on_cores(
     distinct = len({core for name in names for core in wanted[name]}) or sum(sizes.values())
     if distinct > len(machine) or sum(sizes.values()) > len(machine):
         warnings.append(
-            f"the plan's {len(names)} devices use {max(distinct, sum(sizes.values()))} cores, this machine offers "
+            f"the plan's devices ({len(names)}) use {max(distinct, sum(sizes.values()))} cores, this machine offers "
             f"{len(machine)}: they share cores, so results count and times do not"
         )
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -85,7 +86,7 @@ def load_npz(path: str | Path) -> dict[str, Array]:
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise InputError("holds a single array", where=where, expected=expected)
         with archive:
-            return {name: archive[name] for name in archive.files}
+            arrays = {name: archive[name] for name in archive.files}
     except OSError as problem:
         raise InputError(f"cannot be read: {problem.strerror or problem}", where=where, expected=expected) from None
     except (
@@ -96,6 +97,8 @@ def load_npz(path: str | Path) -> dict[str, Array]:
         zlib.error,
         NotImplementedError,
         MemoryError,
+        SyntaxError,
+        tokenize.TokenError,
     ) as problem:
         raise InputError(
             f"cannot be read: {str(problem) or type(problem).__name__}",
@@ -103,6 +106,13 @@ def load_npz(path: str | Path) -> dict[str, Array]:
             expected=expected,
             next_step="save strings as fixed-width text (dtype 'U'), not as objects",
         ) from None
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"'{name}' is no array", where=where, expected=expected)
+    return {
+        name: array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+        for name, array in arrays.items()
+    }
 
 
 def save_npz(path: str | Path, arrays: Mapping[str, Any]) -> None:

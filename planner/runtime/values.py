@@ -99,17 +99,23 @@ def wrap(array: Array) -> ort.OrtValue:
     """An ``OrtValue`` over the memory of a numeric array; the returned wrapper keeps that memory alive.
 
     The wrapper has to outlive every use of its inner C value: that one holds no reference to the array.
-    Copies only what is not contiguous, and 4-bit types, which have to be packed.
+    Copies only what is not contiguous or not in this machine's byte order, and 4-bit types, which have to be packed.
 
     Raises:
         RuntimeError: if ONNX Runtime has no such element type.
     """
-    dense = np.asarray(array, order="C")
+    dense = _dense(array)
     foreign = _FOREIGN.get(dtype_of(dense))
     if foreign is None:
         return ort.OrtValue.ortvalue_from_numpy(dense)
     raw = _pack(dense) if foreign.bits == 4 else dense.view(np.uint16 if foreign.bits == 16 else np.uint8)
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, foreign.onnx_type)
+
+
+def _dense(array: Array) -> Array:
+    """Contiguous and in this machine's byte order: ONNX Runtime takes the bytes as they are."""
+    native = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    return np.asarray(native, order="C")
 
 
 def own(array: Array) -> Any:
@@ -118,7 +124,7 @@ def own(array: Array) -> Any:
     Raises:
         RuntimeError: if ONNX Runtime has no such element type.
     """
-    dense = np.asarray(array, order="C")
+    dense = _dense(array)
     host = _c.OrtDevice(_c.OrtDevice.cpu(), _c.OrtDevice.default_memory(), 0)
     foreign = _FOREIGN.get(dtype_of(dense))
     if foreign is None:

@@ -67,6 +67,20 @@ def _merge() -> Mapping[tuple[str, str], Rule]:
 RULES: Final = _merge()
 
 
+# Neither Slice nor Concat takes them.
+_UNCUTTABLE: Final = frozenset(
+    (
+        "int2", "uint2", "int4", "uint4", "float4e2m1", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2",
+        "float8e5m2fnuz", "float8e8m0",
+    )
+)  # fmt: skip
+
+
+def _moving(ctx: OpContext) -> list[TensorInfo | None]:
+    """Inputs that are no weights: those are cut beforehand, whatever their type."""
+    return [info for info, fixed in zip(ctx.inputs, ctx.weights, strict=True) if not fixed]
+
+
 def has_rule(domain: str, op_type: str) -> bool:
     """Whether there is a rule for the operator type; it may still offer no axis for some operator."""
     return (domain, op_type) in RULES
@@ -82,6 +96,8 @@ def split_axes(ctx: OpContext) -> tuple[SplitAxis, ...]:
         The axes, each with at least two units; empty for operators without a rule, with values that are no
         tensors or have no known rank, and with bodies that capture values.
     """
+    if any(info is not None and info.dtype in _UNCUTTABLE for info in (*_moving(ctx), *ctx.outputs)):
+        return ()
     rule = RULES.get((ctx.op.domain, ctx.op.op_type))
     if rule is None or ctx.op.captures or not all(_has_rank(info) for info in (*ctx.inputs, *ctx.outputs)):
         return ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -253,6 +254,30 @@ def test_wrong_inputs(arrays: dict[str, Any], words: tuple[str, ...]) -> None:
 
 def test_a_limit_for_an_input_that_is_not_there() -> None:
     refused(run("apply", "plan.yaml", "--int-high", "ids=2"), "'ids'", "--int-high", "x")
+
+
+def test_arrays_of_another_byte_order_mean_the_same(folder: Path) -> None:
+    values = np.random.default_rng(0).standard_normal(X.shape).astype(np.float32)
+    answers = []
+    for name, array in (("little.npz", values), ("big.npz", values.astype(">f4"))):
+        np.savez(name, x=array)
+        assert run("apply", "plan.yaml", "--inputs", name, "--outputs", "made.npz", "--repeat", "1").exit_code == 0
+        with np.load("made.npz") as made:
+            answers.append({key: made[key] for key in made.files})
+        Path("made.npz").unlink()
+    assert all(np.array_equal(answers[0][key], answers[1][key]) for key in answers[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("x", b"hello"), ("x.npy", b"\x93NUMPY\x01\x00" + (9000).to_bytes(2, "little") + b"(" * 8999 + b"\n")],
+    ids=["no-array", "damaged-header"],
+)
+def test_members_that_are_no_arrays(name: str, content: bytes) -> None:
+    with zipfile.ZipFile("in.npz", "w") as archive:
+        archive.writestr(name, content)
+    refused(run("apply", "plan.yaml", "--inputs", "in.npz"), "in.npz")
+    refused(run("plan", "model.onnx", *V100, "--inputs", "in.npz", "-o", "out.yaml"), "in.npz")
 
 
 def test_nothing_is_unpickled() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+import planner
 from planner.cli.main import COMMANDS
 from planner.cli.terminal import Terminal
 from planner.model.export import save_with_weights
@@ -228,3 +232,38 @@ def test_devices_lists_core_groups_with_memory_and_links() -> None:
 def test_numbers_that_json_lacks_are_null(capsys: pytest.CaptureFixture[str]) -> None:
     Terminal(0, True).result({"step": math.inf, "rows": [{"slowdown": math.nan}, 1.5]})
     assert json.loads(capsys.readouterr().out) == {"step": None, "rows": [{"slowdown": None}, 1.5]}
+
+
+@pytest.mark.parametrize("at", [1, 2, 3], ids=["after-the-old-one", "after-the-new-one", "while-removing"])
+def test_an_interrupted_export_leaves_one_whole_folder(at: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("export", "plan.yaml", "-o", "parts").exit_code == 0
+    files = listing(folder / "parts")
+    done = [0]
+
+    def interrupted(function: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            result = function(*given, **named)
+            if str(given[0]).endswith(("parts", ".tmp", ".old")):
+                done[0] += 1
+                if done[0] == at:
+                    raise KeyboardInterrupt
+            return result
+
+        return call
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr("planner.launcher.export.os.replace", interrupted(os.replace))
+        stopped.setattr("planner.launcher.export.shutil.rmtree", interrupted(shutil.rmtree))
+        assert run("export", "plan.yaml", "-o", "parts", "--force").exit_code == 130
+    assert listing(folder / "parts") == files
+    assert [name for name in listing(folder) if name.startswith(".parts")] == []
+
+
+def test_standard_output_that_cannot_be_written_is_an_error(folder: Path) -> None:
+    command = [sys.executable, "-m", "planner.cli.main", "validate", "plan.yaml", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(planner.__file__).parent.parent)}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0].startswith("fddps: error: ")
+    assert "Traceback" not in done.stderr

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from planner.plan.files import read_plan
+from planner.request import PLANNER_NAMES
 from tests.cli.support import CPUS, V100, data, listing, refused, run
 
 MLP = ("plan", "mlp.onnx", "--batch", "4", "--planner", "one-device")
@@ -225,3 +226,8 @@ def test_the_python_function_plans_as_the_command_does(folder: Path) -> None:
     assert same_decisions(made, read_plan("plan.yaml"))
     assert planner.plan.__name__ == "planner.plan"
     assert {"cpus", "input_shapes", "batch"} <= set(inspect.signature(planner.plan).parameters)
+
+
+def test_help_names_every_planner() -> None:
+    text = " ".join(run("plan", "--help").stdout.split())
+    assert f"One of {', '.join(PLANNER_NAMES)}; auto" in text

@@ -33,7 +33,8 @@ def test_more_devices_than_cores_share_and_say_so() -> None:
     assert all(device.shared for device in cluster.devices)
     assert not any(device.shared for device in divide_cores("2", (4, 5), "x", GIB).devices)
     assert divide_cores("2x2", (4, 5), "x", GIB).devices[1].shared
-    assert divide_cores("1x4", (4, 5), "x", GIB).devices[0].cores == (4, 5)
+    with pytest.raises(UsageError, match="a device of 4 cores, and there are 2 here"):
+        divide_cores("1x4", (4, 5), "x", GIB)
 
 
 def test_kind_and_memory_do_not_wobble() -> None:
