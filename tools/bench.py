@@ -268,12 +268,13 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="models whose name contains TEXT")
     parser.add_argument("--cpus", default="2", help="devices, as in fddps plan")
     parser.add_argument("--seconds", type=float, default=20.0, help="of the contest of one case")
+    parser.add_argument("--planning-only", action="store_true", help="the table of plans for four V100s only")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     options.results.parent.mkdir(parents=True, exist_ok=True)
     every = list(cases(options.models, options.out, ()))
-    store = _Store(options.out / "rows.json", every, fresh=not options.only)
+    store = _Store(options.out / "rows.json", every, fresh=not (options.only or options.planning_only))
     absent = [f"{n}: not made" for n in (*MADE, *LARGE) if not (options.models / f"{n}.onnx").exists()]
     failed = False
 
@@ -288,7 +289,7 @@ def main() -> int:
         write_text_atomically(options.results, text)
 
     wanted = [case for case in every if _wanted(case.name, options.only)]
-    for case in wanted:
+    for case in wanted if not options.planning_only else ():
         make = partial(run_case, case, options.out, ["--cpus", options.cpus], options.seconds)
         attempt("run", case.name, case.batch, make)
     for case in wanted:
