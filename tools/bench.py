@@ -52,7 +52,7 @@ LARGE: Final = (
     "timm_nasnetalarge",
 )
 # Exported with a batch size that cannot be changed: run at that one.
-BAKED: Final = {"recurrent_ptb_lstm_unrolled": 8, "recurrent_ptb_lstm": 2, "recurrent_gnmt": 4}
+BAKED: Final = {"recurrent_ptb_lstm_unrolled": 8, "recurrent_ptb_lstm": 8, "recurrent_gnmt": 4}
 SEQUENCE: Final = 128
 DECODER: Final = "decoder of Llama 7B's size"
 
