@@ -95,6 +95,8 @@ def _wanted(name: str, only: Sequence[str]) -> bool:
 
 
 def _options(name: str, batch: int) -> tuple[str, ...]:
+    if name in BAKED:
+        return ()
     if not name.endswith("_dynamic"):
         return ("--batch", str(batch))
     return ("--input-shape", f"input_ids={batch}x{SEQUENCE}")
