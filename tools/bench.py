@@ -253,7 +253,7 @@ def report(rows: Sequence[dict[str, Any]], planned: Sequence[dict[str, Any]], fa
                 "",
             ]
         )
-    lines.extend(f"Failed: {text}" for text in failed)
+    lines.extend(f"Missing: {text}  " for text in failed)
     return "\n".join(lines) + "\n"
 
 
@@ -326,8 +326,10 @@ class _Store:
         write_text_atomically(self._path, json.dumps(self._kept))
 
     def failures(self) -> list[str]:
-        """One line each."""
-        return [row_["failed"] for rows in self._kept.values() for row_ in rows.values() if "failed" in row_]
+        """What failed and what was not run, one line each."""
+        failed = [row_["failed"] for rows in self._kept.values() for row_ in rows.values() if "failed" in row_]
+        absent = [key.replace(" ", ", batch ") for key in self._order[:-1] if key not in self._kept["run"]]
+        return failed + [f"{key}: not measured" for key in absent]
 
     def rows(self, kind: str) -> list[dict[str, Any]]:
         """Rows in the order of the cases."""
