@@ -15,7 +15,7 @@ import numpy as np
 from planner.errors import InputError, OutputError
 from planner.graph.op_graph import Array, TensorInfo
 from planner.plan.atomic import write_atomically
-from planner.runtime.values import FOREIGN_TYPES, dtype_of, numpy_dtype
+from planner.runtime.values import FOREIGN_TYPES, dtype_of, native, numpy_dtype
 
 DEFAULT_INT_HIGH: Final = 100
 
@@ -109,10 +109,7 @@ def load_npz(path: str | Path) -> dict[str, Array]:
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):
             raise InputError(f"'{name}' is no array", where=where, expected=expected)
-    return {
-        name: array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-        for name, array in arrays.items()
-    }
+    return {name: native(array) for name, array in arrays.items()}
 
 
 def save_npz(path: str | Path, arrays: Mapping[str, Any]) -> None:

@@ -112,10 +112,13 @@ def wrap(array: Array) -> ort.OrtValue:
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, foreign.onnx_type)
 
 
+def native(array: Array) -> Array:
+    """In this machine's byte order: ONNX Runtime takes the bytes as they are."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 def _dense(array: Array) -> Array:
-    """Contiguous and in this machine's byte order: ONNX Runtime takes the bytes as they are."""
-    native = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-    return np.asarray(native, order="C")
+    return np.asarray(native(array), order="C")
 
 
 def own(array: Array) -> Any:
