@@ -19,12 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import onnxruntime
 
 from planner.cluster.cpu import cpu_model_name
 from planner.plan.atomic import write_text_atomically
 from tests.models import LIGHT_MODELS, light_path, reweight
 from tools.large import save_decoder
+from tools.package_inputs import PACKAGE_MODELS, package_batches, package_inputs
 
 RESULTS: Final = Path("tests/bench/RESULTS.md")
 BATCHES: Final = (1, 8)
@@ -59,12 +61,26 @@ DECODER: Final = "decoder of Llama 7B's size"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One model at one batch size, with the options of ``fddps plan`` that it needs."""
+    """One model at one batch size, with the options of ``fddps plan`` that it needs.
+
+    Attributes:
+        name: in the tables.
+        path: the model.
+        batch: its batch size.
+        options: of ``fddps plan``.
+        inputs: file of the inputs to run it on, where random ones fail.
+    """
 
     name: str
     path: Path
     batch: int
     options: tuple[str, ...]
+    inputs: Path | None = None
+
+    @property
+    def label(self) -> str:
+        """The name, fit to be a file's."""
+        return f"{self.name.replace('/', '-')}-{self.batch}"
 
 
 def cases(models: Path, out: Path, only: Sequence[str]) -> Iterator[Case]:
@@ -74,6 +90,13 @@ def cases(models: Path, out: Path, only: Sequence[str]) -> Iterator[Case]:
         if _wanted(name, only) and path.exists():
             for batch in _batches(name):
                 yield Case(name, path, batch, _options(name, batch))
+    for name in PACKAGE_MODELS:
+        path = models / f"{name}.onnx"
+        if _wanted(name, only) and path.exists():
+            for batch in package_batches(name, BATCHES):
+                inputs = out / f"{name.replace('/', '-')}-{batch}.npz"
+                np.savez(inputs, **package_inputs(name, batch))
+                yield Case(name, path, batch, ("--inputs", str(inputs)), inputs)
 
 
 def _model_path(name: str, models: Path, out: Path) -> Path:
@@ -108,14 +131,15 @@ def run_case(case: Case, out: Path, devices: Sequence[str], seconds: float) -> d
     Raises:
         subprocess.CalledProcessError: if a step fails.
     """
-    plan = out / f"{case.name}-{case.batch}.yaml"
-    cache = out / f"{case.name}-{case.batch}.profile.yaml"
+    plan = out / f"{case.label}.yaml"
+    cache = out / f"{case.label}.profile.yaml"
     cache.unlink(missing_ok=True)
     command = ["-m", "tools.measured", "plan", str(case.path), *devices, *case.options, "-o", str(plan), "--json"]
     begin = time.perf_counter()
     planned = json.loads(_python([*command, "--cache", str(cache), "--quiet"]))
     cold_s = time.perf_counter() - begin
-    result = json.loads(_python(["-m", "tools.contest", str(plan), str(case.path), "--seconds", str(seconds)]))
+    given = ["--inputs", str(case.inputs)] if case.inputs else []
+    result = json.loads(_python(["-m", "tools.contest", str(plan), str(case.path), "--seconds", str(seconds), *given]))
     return {**planned, **result, "cold_s": cold_s, "name": case.name, "batch": case.batch}
 
 
@@ -183,16 +207,16 @@ PLANNED_HEADING: Final = (
 )
 
 
-def plan_for_gpus(name: str, path: Path, batch: int, options: Sequence[str], out: Path) -> dict[str, Any]:
+def plan_for_gpus(case: Case, out: Path) -> dict[str, Any]:
     """Plan a model for four V100s from data sheets, pinned to one core; peak memory is that of this command alone.
 
     Raises:
         subprocess.CalledProcessError: if it fails.
     """
-    target = ["-o", str(out / f"{name}-{batch}-4-v100.yaml"), "--json", "--quiet"]
-    arguments = ["plan", str(path), "--gpus", "4", "--profile", "v100-sxm2-16gb", *options, *target]
+    target = ["-o", str(out / f"{case.label}-4-v100.yaml"), "--json", "--quiet"]
+    arguments = ["plan", str(case.path), "--gpus", "4", "--profile", "v100-sxm2-16gb", *case.options, *target]
     answer = json.loads(_python(["-m", "tools.measured", "--one-core", *arguments]))
-    return {**answer, "name": name, "batch": batch}
+    return {**answer, "name": case.name, "batch": case.batch}
 
 
 def planned_row(r: dict[str, Any]) -> tuple[str, ...]:
@@ -277,7 +301,8 @@ def main() -> int:
     options.results.parent.mkdir(parents=True, exist_ok=True)
     every = list(cases(options.models, options.out, ()))
     store = _Store(options.out / "rows.json", every, fresh=not (options.only or options.planning_only))
-    absent = [f"{n}: not made" for n in (*MADE, *LARGE) if not (options.models / f"{n}.onnx").exists()]
+    expected = (*MADE, *LARGE, *PACKAGE_MODELS)
+    absent = [f"{n}: not made" for n in expected if not (options.models / f"{n}.onnx").exists()]
     failed = False
 
     def attempt(kind: str, name: str, batch: int, make: Callable[[], dict[str, Any]]) -> None:
@@ -296,11 +321,10 @@ def main() -> int:
         attempt("run", case.name, case.batch, make)
     for case in wanted:
         if case.batch == _batches(case.name)[0]:
-            make = partial(plan_for_gpus, case.name, case.path, case.batch, case.options, options.out)
-            attempt("planned", case.name, case.batch, make)
+            attempt("planned", case.name, case.batch, partial(plan_for_gpus, case, options.out))
     if _wanted(DECODER, options.only):
         decoder = save_decoder(options.out / "decoder")
-        attempt("planned", DECODER, 1, partial(plan_for_gpus, DECODER, decoder, 1, (), options.out))
+        attempt("planned", DECODER, 1, partial(plan_for_gpus, Case(DECODER, decoder, 1, ()), options.out))
     return 1 if failed else 0
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import onnxruntime as ort
 
 from planner.graph.op_graph import Array, TensorInfo
@@ -46,7 +47,9 @@ def ort_session(model: bytes, weights: Mapping[str, Any], mode: str, cores: int)
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def contest(plan_path: Path, model_path: Path, rounds: int, seconds: float) -> dict[str, Any]:
+def contest(
+    plan_path: Path, model_path: Path, rounds: int, seconds: float, inputs: Path | None = None
+) -> dict[str, Any]:
     """Median step of each contestant, and the medians of the ratios within a round.
 
     Args:
@@ -54,10 +57,14 @@ def contest(plan_path: Path, model_path: Path, rounds: int, seconds: float) -> d
         model_path: its model.
         rounds: most rounds to run.
         seconds: stop after this long, but not before five rounds.
+        inputs: file (.npz) of what to run on; random values otherwise.
     """
     plan = read_plan(plan_path)
     loaded = load_plan_model(plan, model_path)
     feeds = random_feeds([TensorInfo(n, s.dtype, s.shape) for n, s in plan.inputs.items()], 0, int_high=100)
+    if inputs is not None:
+        with np.load(inputs) as given:
+            feeds = dict(given)
     source, handles = rebuilt(loaded, ())
     weights = {name: wrap(weight.load()) for name, weight in handles.items()}
     cores = len(os.sched_getaffinity(0))
@@ -125,8 +132,9 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--inputs", type=Path, help="file (.npz) of inputs, in place of random ones")
     options = parser.parse_args()
-    print(json.dumps(contest(options.plan, options.model, options.rounds, options.seconds)))
+    print(json.dumps(contest(options.plan, options.model, options.rounds, options.seconds, options.inputs)))
 
 
 if __name__ == "__main__":

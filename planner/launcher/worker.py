@@ -121,21 +121,46 @@ class Worker:
         self._inbox = inboxes[index]
         self._reports = reports
         self._called_off = called_off
+        self._sessions: list[SegmentSession] = []
         self._step = 0
         self.finished_step = 0
         self._early: list[tuple[Any, ...]] = []
         # A daemon: an interpreter that exits without close() does not wait for a segment that hangs.
         self.thread = threading.Thread(target=self._main, name=f"fddps-{device.name}", daemon=True)
 
+    def run_here(self, step: int, feeds: dict[str, Any], traced: bool) -> StepReport:
+        """Run a step in the calling thread, pinned meanwhile as the worker's is; only while the worker is idle.
+
+        Args:
+            step: its number.
+            feeds: every value from outside that the device's segments read.
+            traced: as in :class:`StepReport`.
+
+        Raises:
+            ExecutionError: if a segment fails.
+        """
+        self._step = step
+        report = StepReport(self.index, step, {}, [])
+        before = os.sched_getaffinity(0)
+        cores = set(self.device.cores[:1]) or before
+        try:
+            if cores != before:
+                os.sched_setaffinity(0, cores)
+            self._run_step(self._sessions, feeds, traced, report)
+        finally:
+            if cores != before:
+                os.sched_setaffinity(0, before)
+            self.finished_step = step
+        return report
+
     def _main(self) -> None:
         report = StepReport(self.index, 0, {}, [])
-        sessions: list[SegmentSession] = []
         try:
             if self.device.cores:
                 # Linux: 0 is the calling thread. ONNX Runtime pins the others.
                 os.sched_setaffinity(0, self.device.cores[:1])
             if self._build is not None:
-                sessions = self._build()
+                self._sessions = self._build()
         except (FddpsError, OSError) as problem:
             report.error = problem
         except BaseException as problem:
@@ -147,26 +172,27 @@ class Worker:
             self._build = None
             self._reports.put(report)
         if report.error is None:
-            self._serve(sessions)
+            self._serve()
 
-    def _serve(self, sessions: list[SegmentSession]) -> None:
+    def _serve(self) -> None:
         while True:
             message = self._inbox.get()
             if message[0] == "stop":
+                self._sessions = []
                 return
             if message[0] == "values" and message[1] > self._step:
                 # Another worker was started, and faster, before this one was.
                 self._early.append(message)
             if message[0] == "run":
                 self._step = message[1]
-                self._answer(sessions, message[2], message[3])
+                self._answer(message[2], message[3])
             # Anything else was meant for a step that was called off.
             del message
 
-    def _answer(self, sessions: list[SegmentSession], feeds: dict[str, Any], traced: bool) -> None:
+    def _answer(self, feeds: dict[str, Any], traced: bool) -> None:
         report = StepReport(self.index, self._step, {}, [])
         try:
-            self._run_step(sessions, feeds, traced, report)
+            self._run_step(self._sessions, feeds, traced, report)
         except _CalledOff:
             report.outputs.clear()
         except FddpsError as problem:
