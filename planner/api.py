@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -16,22 +14,22 @@ from planner.cluster.gpu import gpu_devices
 from planner.cluster.load import load_cluster
 from planner.cluster.sheets import load_sheets
 from planner.cluster.types import Cluster
-from planner.cost.profile import ProfileTable, read_profile, write_profile
-from planner.errors import OutputError, ProfileError, UsageError
+from planner.cost.profile import ProfileTable, read_profile
+from planner.cost_cache import Note, ProfileStore, default_cache
+from planner.errors import ProfileError, UsageError
 from planner.graph.op_graph import Array
 from planner.model.options import LoadOptions
-from planner.pipeline import make_plan
+from planner.pipeline import Compared, compare_planners, make_plan
 from planner.plan.schema import Plan
 from planner.profiling.recorded import RecordedRunner
 from planner.request import Outcome, Request
 from planner.resources import data_path
 from planner.runtime.feeds import load_npz
 from planner.runtime.values import ort_version
+from planner.schedule.wishes import Wishes
 
-Note = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
 
-CACHE_NAME: Final = "profile.yaml"
 GENERIC_CPU: Final = "cpu-generic"
 
 
@@ -47,6 +45,7 @@ class DeviceChoice:
         link: kind of link between GPUs, in place of the usual one.
         memory_bytes: most that a plan may use on any one device; None for all of it. With ``cpus`` and ``profile`` it
             is what the devices have, wherever they are.
+        max_memory: device -> most that a plan may use on it.
     """
 
     gpus: str | None = None
@@ -55,6 +54,7 @@ class DeviceChoice:
     profile: str | None = None
     link: str | None = None
     memory_bytes: int | None = None
+    max_memory: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,6 +99,13 @@ def find_hardware(choice: DeviceChoice) -> Hardware:
         here = choice.cpus is None or choice.profile is None
         devices = tuple(replace(d, memory_bytes=min(d.memory_bytes, limit) if here else limit) for d in cluster.devices)
         cluster = Cluster(devices, cluster.links)
+    unknown = [name for name in choice.max_memory if all(name != device.name for device in cluster.devices)]
+    if unknown:
+        known = ", ".join(device.name for device in cluster.devices)
+        raise UsageError(f"no device '{unknown[0]}'", where="--max-memory", expected=f"one of {known}")
+    if choice.max_memory:
+        most = {d.name: min(d.memory_bytes, choice.max_memory.get(d.name, d.memory_bytes)) for d in cluster.devices}
+        cluster = Cluster(tuple(replace(d, memory_bytes=most[d.name]) for d in cluster.devices), cluster.links)
     # The kinds of a cluster description are data sheets: there may be nothing here to measure.
     measure = choice.profile is None and choice.cluster is None
     return Hardware(cluster, table, measure, names)
@@ -184,79 +191,6 @@ def _only_gpu_kind(table: ProfileTable) -> str | None:
     return named[0] if len(named) == 1 else None
 
 
-def default_cache() -> Path:
-    """The per-user file of measured costs: ``$XDG_CACHE_HOME/fddps/profile.yaml``."""
-    base = os.environ.get("XDG_CACHE_HOME") or ""
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "fddps" / CACHE_NAME
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process or thread at a time reads, merges and writes in a folder; no lock file stays behind."""
-    try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        # What is wrong with the folder, writing will say.
-        yield
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-class ProfileStore:
-    """A profile file that grows while something is measured.
-
-    Args:
-        path: the file; its folder is made when something is kept.
-        note: told once if the file cannot be written, where that is no reason to stop.
-        strict: raise instead.
-    """
-
-    def __init__(self, path: Path, note: Note, *, strict: bool = False) -> None:
-        self.path = path
-        self._note = note
-        self._strict = strict
-        self._failed = False
-
-    def read(self) -> ProfileTable:
-        """What is there; nothing if there is no file.
-
-        Raises:
-            ProfileError: if the file is no profile.
-        """
-        if not self.path.exists():
-            return ProfileTable()
-        try:
-            return read_profile(self.path)
-        except ProfileError as problem:
-            next_step = "name another file" if self._strict else "delete it, or name another with --cache"
-            raise ProfileError(
-                problem.what, where=problem.where, expected=problem.expected, next_step=next_step
-            ) from None
-
-    def keep(self, table: ProfileTable) -> None:
-        """Add a table to the file; what another process has added meanwhile stays.
-
-        Raises:
-            ProfileError, OutputError, OSError: if it cannot be read or written, and ``strict``.
-        """
-        if self._failed:
-            return
-        try:
-            if not self._strict:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(self.path.parent):
-                write_profile(self.read().merged(table), self.path)
-        except (OSError, ProfileError, OutputError) as problem:
-            if self._strict:
-                raise
-            self._failed = True
-            self._note(f"measured costs are not kept: {problem}")
-
-
 def plan(
     model: str | os.PathLike[str],
     *,
@@ -274,6 +208,9 @@ def plan(
     inputs: str | os.PathLike[str] | Mapping[str, Array] | None = None,
     allow_outside: bool = False,
     memory_bytes: int | None = None,
+    max_memory: Mapping[str, int] | None = None,
+    pins: Sequence[tuple[str, str]] = (),
+    keep_together: Sequence[str] = (),
     cache: str | os.PathLike[str] | None = None,
     hash_file: bool = False,
     plan_dir: str | os.PathLike[str] = ".",
@@ -296,6 +233,9 @@ def plan(
         inputs: arrays by name, or an ``.npz`` file: shapes and values where random ones fail.
         allow_outside: whether external data may lie outside the model's folder.
         memory_bytes: most that the plan may use on one device; with ``cpus`` and ``profile`` what it has.
+        max_memory: device -> most that the plan may use on it.
+        pins: (regular expression, device): operators whose names match run there.
+        keep_together: regular expressions: operators whose names match one run on one device.
         cache: file of measured costs; by default the user's.
         hash_file: whether the plan should have the SHA-256 of the ``.onnx`` file (not of weights beside it).
         plan_dir: where the plan will lie: the model's path in it is relative to this folder.
@@ -313,6 +253,7 @@ def plan(
         profile=None if profile is None else os.fspath(profile),
         link=link,
         memory_bytes=memory_bytes,
+        max_memory=max_memory or {},
     )
     load = LoadOptions(
         input_shapes=input_shapes or {},
@@ -323,7 +264,8 @@ def plan(
     )
     request = Request(Path(model), Cluster((), ()), load=load, planner=planner, effort=effort, seed=seed)
     command = f"planner.plan('{Path(model).name}')"
-    request = replace(request, command=command, hash_file=hash_file, plan_dir=Path(plan_dir))
+    wishes = Wishes(tuple(pins), tuple(keep_together))
+    request = replace(request, command=command, hash_file=hash_file, plan_dir=Path(plan_dir), wishes=wishes)
     return run_request(request, find_hardware(choice), None if cache is None else Path(cache)).plan
 
 
@@ -339,16 +281,7 @@ def run_request(request: Request, hardware: Hardware, cache: Path | None = None)
         FddpsError: with what is wrong and what to do.
     """
     said: list[str] = []
-    store = ProfileStore(cache or default_cache(), said.append)
-    request = replace(
-        request,
-        cluster=hardware.cluster,
-        measure=hardware.measure,
-        profile=store.read() if hardware.measure else hardware.profile,
-        load=replace(request.load, recorded_run=RecordedRunner(said.append)),
-        profile_names=hardware.profile_names,
-        keep=store.keep if hardware.measure else request.keep,
-    )
+    request = _with_hardware(request, hardware, cache, said.append)
     version_note = request.profile.version_note(ort_version())
     outcome = make_plan(request)
     if hardware.profile.entries and not outcome.plan.costs.measured:
@@ -356,6 +289,32 @@ def run_request(request: Request, hardware: Hardware, cache: Path | None = None)
         plan = outcome.plan.model_copy(update={"notes": (*outcome.plan.notes, useless)})
         outcome = replace(outcome, plan=plan, notes=(useless, *outcome.notes))
     return replace(outcome, notes=(*([version_note] if version_note else []), *outcome.notes, *said))
+
+
+def compare_request(
+    request: Request, hardware: Hardware, names: Sequence[str], cache: Path | None = None
+) -> tuple[list[Compared], tuple[str, ...]]:
+    """Each planner's plan by the same costs: :func:`planner.pipeline.compare_planners`; arguments as run_request.
+
+    Raises:
+        FddpsError: with what is wrong and what to do.
+    """
+    said: list[str] = []
+    found, notes = compare_planners(_with_hardware(request, hardware, cache, said.append), names)
+    return found, (*said, *notes)
+
+
+def _with_hardware(request: Request, hardware: Hardware, cache: Path | None, note: Note) -> Request:
+    store = ProfileStore(cache or default_cache(), note)
+    return replace(
+        request,
+        cluster=hardware.cluster,
+        measure=hardware.measure,
+        profile=store.read() if hardware.measure else hardware.profile,
+        load=replace(request.load, recorded_run=RecordedRunner(note)),
+        profile_names=hardware.profile_names,
+        keep=store.keep if hardware.measure else request.keep,
+    )
 
 
 def measure_request(request: Request, store: ProfileStore) -> tuple[ProfileTable, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from planner.cluster.sheets import load_sheets
@@ -12,10 +12,13 @@ from planner.model.digest import file_sha256
 from planner.model.simplify import SIMPLIFICATION_VERSION
 from planner.plan.files import relative_model_path
 from planner.plan.schema import Candidate, CostProvenance, LowerBounds, ModelRef, Plan
-from planner.request import PLANNER_NAMES, Request
+from planner.request import Request
 from planner.schedule.bounds import lower_bound_ns
 from planner.schedule.build import Header, build_plan, with_candidates
 from planner.schedule.drafts import Draft, Setting, segment_keys
+from planner.schedule.from_plan import NAME
+from planner.schedule.planners import PLANNERS
+from planner.schedule.split_bounds import any_split_bound_ns
 from planner.units import format_size, format_time
 from planner.version import __version__
 
@@ -26,8 +29,15 @@ MARGIN_PERMILLE: Final = 20
 # Where all was run: by what medians of nine rounds differ without a reason on a busy machine. Once 356 ms won against
 # 367, and then took 355 against 310.
 NOISE_PERMILLE: Final = 50
+# Of short steps they differ by more: 10.9 against 9.7 ms once became 9.1 against 11.4.
+SHORT_NS: Final = 20_000_000
+SHORT_NOISE_PERMILLE: Final = 120
 # And by this much if some of its pieces were never seen to run, while all of the simple choice was.
 GUESS_PERMILLE: Final = 250
+
+
+# A plan that was started from is kept unless another is faster by this many thousandths.
+KEEP_PERMILLE: Final = 10
 
 
 def choose(
@@ -65,17 +75,29 @@ def choose(
     wanted = [plan for plan in plans if request.planner in ("auto", plan.planner)]
     if not wanted:
         raise _nothing_fits(request.planner, candidates, too_large)
-    best = _best(wanted, seen)
+    best = _kept(request, plans, _best(wanted, seen))
     passed_over = [plan for plan in wanted if plan.predictions.step_ns < best.predictions.step_ns]
     one = next((plan.predictions.step_ns for plan in plans if plan.planner == "one-device"), None)
-    order = {name: position for position, name in enumerate(PLANNER_NAMES)}
-    candidates.sort(key=lambda c: order[c.planner])
+    order = {name: position for position, name in enumerate(PLANNERS)}
+    candidates.sort(key=lambda c: order.get(c.planner, len(order)))
     draft = next(draft for draft in drafts if draft.planner == best.planner)
     best = best.model_copy(update={"costs": _provenance(best, draft, setting)})
     bounds = _bounds(setting, draft, best, candidates)
     why = _why(best, candidates, passed_over, seen)
+    why = f"{why}; {draft.gain}" if draft.gain else why
     plan = with_candidates(best, why, candidates, one, bounds)
+    if request.start is not None and plan.planner == NAME:
+        plan = plan.model_copy(update={"planner": request.start.planner})
     return plan, _plan_notes(plan)
+
+
+def _kept(request: Request, plans: list[Plan], best: Plan) -> Plan:
+    """The plan that was to be started from, unless the best one is faster by the margin."""
+    before = next((plan for plan in plans if plan.planner == NAME), None)
+    if request.start is None or before is None:
+        return best
+    faster = best.predictions.step_ns * 1000 < before.predictions.step_ns * (1000 - KEEP_PERMILLE)
+    return best if faster else before
 
 
 def _best(plans: list[Plan], seen: Collection[str]) -> Plan:
@@ -97,7 +119,9 @@ def _margin(simple: Plan, pieces: Plan, seen: Collection[str]) -> int:
     guessed = simple.costs.estimated == 0 < pieces.costs.estimated and pieces.planner not in seen
     if guessed:
         return GUESS_PERMILLE
-    return NOISE_PERMILLE if pieces.planner in seen else MARGIN_PERMILLE
+    if pieces.planner not in seen:
+        return MARGIN_PERMILLE
+    return SHORT_NOISE_PERMILLE if simple.predictions.step_ns < SHORT_NS else NOISE_PERMILLE
 
 
 def plan_header(request: Request, setting: Setting) -> Header:
@@ -147,6 +171,21 @@ def _provenance(plan: Plan, draft: Draft, setting: Setting) -> CostProvenance:
     )
 
 
+def step_bound_ns(setting: Setting, steps: Sequence[int]) -> int:
+    """The bound over any split that plans of one setting are measured by.
+
+    Args:
+        setting: costs and cluster.
+        steps: of plans; measured costs promise no more than the shortest.
+    """
+    bound = any_split_bound_ns(setting)
+    return min(bound, *steps) if _has_measurements(setting) and steps else bound
+
+
+def _has_measurements(setting: Setting) -> bool:
+    return setting.costs.profile is not None and bool(setting.costs.profile.entries)
+
+
 def memory_problem(plan: Plan) -> str:
     """Why a plan does not fit its devices' memory; empty if it does."""
     limits = {device.name: device.memory_bytes for device in plan.cluster.devices}
@@ -177,21 +216,15 @@ def _nothing_fits(planner: str, candidates: list[Candidate], too_large: list[Pla
 
 
 def _bounds(setting: Setting, draft: Draft, plan: Plan, candidates: list[Candidate]) -> LowerBounds:
-    """Bounds that hold beside measured segments, which may take less than their tasks together."""
-    split = min(lower_bound_ns(draft.workload.tasks), plan.predictions.step_ns)
-    steps = [candidate.step_ns for candidate in candidates if candidate.step_ns is not None]
-    return LowerBounds(split_ns=split, any_ns=min(split, tried_bound_ns(setting), *steps))
+    """Bounds by the plan's costs; beside measured segments, which may take less than their tasks, no more than a step.
 
-
-def tried_bound_ns(setting: Setting) -> int:
-    """No plan of any split that has been built takes less, by the costs of its tasks.
-
-    The least that each operator's shards cost together, shared out among all devices; and the least that its largest
-    shard costs.
+    With estimated costs they are proven and need no such care.
     """
-    least = setting.workloads.least.values()
-    work = -(-sum(cost.all_ns for cost in least) // len(setting.cluster.devices))
-    return max(work, max((cost.one_ns for cost in least), default=0))
+    split = lower_bound_ns(draft.workload.tasks)
+    if _has_measurements(setting):
+        split = min(split, plan.predictions.step_ns)
+    any_ns = step_bound_ns(setting, [candidate.step_ns for candidate in candidates if candidate.step_ns is not None])
+    return LowerBounds(split_ns=max(split, any_ns), any_ns=any_ns)
 
 
 def _why(best: Plan, candidates: list[Candidate], passed_over: list[Plan], seen: Collection[str]) -> str:

@@ -20,16 +20,18 @@ from planner.graph.op_graph import Array
 from planner.launcher.planned_session import PlannedSession
 from planner.profiling.lanes import lower_quartile
 from planner.runtime.feeds import random_feeds
+from planner.runtime.idle import pause_until_idle
 from planner.runtime.values import ort_version
 from planner.schedule.cut import with_compute
 from planner.schedule.drafts import Draft, segment_keys
 
-ROUNDS: Final = 9
-# A round of slow plans is repeated less often, but at least this often.
+ROUNDS: Final = 25
+# Rounds that take longer are repeated less often, but some are needed.
 LEAST_ROUNDS: Final = 3
+USUAL_ROUNDS: Final = 9
 SECONDS: Final = 8.0
-# Threads of a session may spin for a moment after a run.
-PAUSE_S: Final = 0.01
+# Short steps need more rounds, and get them if that costs little.
+MORE_SECONDS: Final = 5.0
 # Candidates within this many thousandths of the best are run, at most so many at once.
 NEARLY_PERMILLE: Final = 150
 MOST: Final = 3
@@ -84,11 +86,12 @@ def run_finalists(
     runs = [_Runs(draft, session, feeds) for draft, session in entrants]
     begin = time.monotonic()
     for turn in range(ROUNDS + 1):
-        if turn > LEAST_ROUNDS and time.monotonic() - begin > SECONDS:
+        elapsed = time.monotonic() - begin
+        if (turn > LEAST_ROUNDS and elapsed > SECONDS) or (turn > USUAL_ROUNDS and elapsed > MORE_SECONDS):
             break
         for run in runs:
             if not run.problem:
-                time.sleep(PAUSE_S)
+                pause_until_idle()
                 run.step(counts=turn > 0)
     found: dict[ProfileKey, list[Measurement]] = {}
     for run in runs:

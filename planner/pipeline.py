@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from planner.choice import SIMPLE, choose, memory_problem, plan_header
+from planner.choice import SIMPLE, choose, memory_problem, plan_header, step_bound_ns
 from planner.cluster.sheets import load_sheets
 from planner.cluster.types import Cluster
 from planner.cost.estimate import CostTable
@@ -19,7 +19,7 @@ from planner.graph.op_graph import Array
 from planner.launcher.planned_session import PlannedSession
 from planner.model.load import load_model
 from planner.model.types import LoadedModel
-from planner.plan.schema import Candidate
+from planner.plan.schema import Candidate, Plan
 from planner.profiling.measure import jobs_for, measure
 from planner.request import Outcome, Request
 from planner.runtime.values import dtype_of
@@ -28,27 +28,18 @@ from planner.schedule.drafts import (
     Draft,
     Setting,
     all_cores_device,
-    all_cores_draft,
-    data_parallel_draft,
-    dcp_draft,
-    heft_draft,
-    one_device_draft,
     one_device_drafts,
     remeasured,
     segment_keys,
 )
-from planner.schedule.fd_dps import MOVES, fd_dps_draft, whole_graph_ways
+from planner.schedule.from_plan import draft_from_plan
+from planner.schedule.planners import PLANNERS, find_planner
+from planner.schedule.split_search import MOVES, whole_graph_ways
 from planner.schedule.workload import Workloads
 from planner.split.propagate import AxisCache
 
-PLANNERS: Final[Mapping[str, Callable[[Setting], Draft]]] = {
-    "one-device": one_device_draft,
-    "all-cores": all_cores_draft,
-    "data-parallel": data_parallel_draft,
-    "heft": heft_draft,
-    "dcp": dcp_draft,
-    "fd-dps": fd_dps_draft,
-}
+# What ``auto`` has in the race: the simple choices, what often comes near, and our own search.
+RACE: Final = ("one-device", "all-cores", "data-parallel", "heft", "pipeline", "fd-dps", "auto")
 
 
 def make_plan(request: Request) -> Outcome:
@@ -57,10 +48,7 @@ def make_plan(request: Request) -> Outcome:
     Raises:
         FddpsError: with what is wrong and what to do.
     """
-    if request.planner != "auto" and request.planner not in PLANNERS:
-        raise UsageError(
-            f"there is no planner '{request.planner}'", where="--planner", expected=f"auto, {', '.join(PLANNERS)}"
-        )
+    find_planner(request.planner)
     if request.effort not in MOVES:
         raise UsageError(
             f"there is no effort '{request.effort}'", where="--effort", expected=f"one of {', '.join(MOVES)}"
@@ -87,6 +75,73 @@ def make_plan(request: Request) -> Outcome:
     seen = [draft.planner for draft in drafts if all(key in table.entries for key in segment_keys(draft))]
     plan, more = choose(request, setting, header, drafts, candidates, seen)
     return Outcome(plan, table, (*model.notes, *notes, *more), time.perf_counter() - begin - running_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """What one planner makes of a model.
+
+    Attributes:
+        planner: its name.
+        plan: its plan; None if it has none that fits.
+        infeasible: why not.
+        planning_s: seconds it took, without profiling.
+        bound_ns: what no plan of any split takes less than.
+        one_device_ns: step of the fastest device that holds the model; None if there is none.
+    """
+
+    planner: str
+    plan: Plan | None
+    infeasible: str
+    planning_s: float
+    bound_ns: int
+    one_device_ns: int | None
+
+
+def compare_planners(request: Request, names: Sequence[str]) -> tuple[list[Compared], tuple[str, ...]]:
+    """The plan of each planner by the same costs and simulator; nothing is run.
+
+    Args:
+        request: what to plan; its planner does not matter.
+        names: planners.
+
+    Returns:
+        One entry a planner, and notes, one line each.
+
+    Raises:
+        FddpsError: with what is wrong and what to do.
+    """
+    for name in names:
+        find_planner(name)
+    model = load_model(request.model, request.load)
+    table, notes = profile_model(request, model)
+    found: list[tuple[str, Plan | None, str, float]] = []
+    for position, name in enumerate(names):
+        request.progress(f"planner {name}", position, len(names))
+        begin = time.perf_counter()
+        plan, why = _plan_by(replace(request, planner=name), make_setting(request, model, table))
+        found.append((name, plan, why, time.perf_counter() - begin))
+    request.progress("compared", len(names), len(names))
+    setting = make_setting(request, model, table)
+    one, _ = _plan_by(replace(request, planner="one-device"), setting)
+    steps = [plan.predictions.step_ns for _, plan, _, _ in found if plan is not None]
+    bound = step_bound_ns(setting, steps)
+    alone = None if one is None else one.predictions.step_ns
+    return [Compared(*row, bound, alone) for row in found], (*model.notes, *notes)
+
+
+def _plan_by(request: Request, setting: Setting) -> tuple[Plan | None, str]:
+    """The plan of the request's planner alone, or why it has none."""
+    header = plan_header(request, setting)
+    names = RACE if request.planner == "auto" else (request.planner,)
+    drafts, candidates = _drafts(request, setting, header, names)
+    if not drafts:
+        return None, candidates[0].infeasible
+    try:
+        plan, _ = choose(request, setting, header, [remeasured(d, setting.costs) for d in drafts], candidates)
+    except InfeasibleError as problem:
+        return None, str(problem)
+    return plan, ""
 
 
 def _run_finalists(
@@ -172,6 +227,7 @@ def make_setting(request: Request, model: LoadedModel, table: ProfileTable) -> S
     """What the planners of one run share: costs calibrated by the profile, split axes, cluster with measured links."""
     cluster = _with_measured_links(request.cluster, table)
     plain = CostTable(table, load_sheets())
+    request.wishes.check(model.graph.ops, [device.name for device in cluster.devices])
     workloads = Workloads(model, cluster, plain)
     members = workloads.build(()).groups.members
     groups = [[model.graph.context(op) for op in ops] for ops in members]
@@ -184,7 +240,7 @@ def make_setting(request: Request, model: LoadedModel, table: ProfileTable) -> S
         model,
         cluster,
         costs,
-        Workloads(model, cluster, costs),
+        Workloads(model, cluster, costs, request.wishes),
         AxisCache(model.graph),
         request.load.batch_axes,
         dispatch,
@@ -206,17 +262,26 @@ def _with_measured_links(cluster: Cluster, table: ProfileTable) -> Cluster:
 
 def _race(request: Request, setting: Setting, header: Header) -> tuple[list[Draft], list[Candidate]]:
     """Every planner's draft; with one planner asked for, the simple choices still run, for comparison."""
-    names = list(PLANNERS) if request.planner == "auto" else list(dict.fromkeys((*SIMPLE, request.planner)))
+    names = RACE if request.planner == "auto" else tuple(dict.fromkeys((*SIMPLE, request.planner)))
+    return _drafts(request, setting, header, names)
+
+
+def _drafts(
+    request: Request, setting: Setting, header: Header, names: Sequence[str]
+) -> tuple[list[Draft], list[Candidate]]:
+    """A draft of each planner that has any, and why the others have none."""
     drafts: list[Draft] = []
     candidates: list[Candidate] = []
     for position, name in enumerate(names):
         request.progress(f"planner {name}", position, len(names))
         try:
-            draft = PLANNERS[name](setting)
+            draft = PLANNERS[name].on_model(setting)
         except InfeasibleError as problem:
             candidates.append(Candidate(planner=name, infeasible=str(problem)))
             continue
         drafts.append(replace(_roomier(draft, setting, header) if name == "one-device" else draft, planner=name))
+    if request.start is not None:
+        drafts.append(draft_from_plan(setting, request.start))
     request.progress("planned", len(names), len(names))
     return drafts, candidates
 

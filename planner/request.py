@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from planner.cluster.types import Cluster
 from planner.cost.profile import ProfileTable
 from planner.model.options import LoadOptions
 from planner.plan.schema import Plan
-
-PLANNER_NAMES: Final = ("one-device", "all-cores", "data-parallel", "heft", "dcp", "fd-dps")
-"""All planners; where two plans are equally fast, the earlier one's is kept."""
+from planner.schedule.wishes import Wishes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,9 +23,11 @@ class Request:
         profile: measured costs to start from.
         measure: whether to measure what the profile lacks (else it is estimated).
         load: shapes, batch, feeds.
-        planner: one of ``PLANNER_NAMES``, or ``auto`` for the best of all.
+        planner: a name of ``schedule.planners``; ``auto`` for the best of all.
         effort: ``quick``, ``normal`` or ``thorough``.
         seed: of what ``thorough`` effort draws at random.
+        start: an earlier plan to start from, which is kept unless another is faster by a margin.
+        wishes: operators pinned to devices or kept together.
         command: for the plan's header, without paths.
         hash_file: whether the plan should have the model file's hash, for ``fddps validate`` to compare.
         plan_dir: folder that the plan will lie in; the model's path is written relative to it.
@@ -45,6 +44,8 @@ class Request:
     planner: str = "auto"
     effort: str = "normal"
     seed: int = 0
+    start: Plan | None = None
+    wishes: Wishes = field(default_factory=Wishes)
     command: str = "plan"
     hash_file: bool = False
     plan_dir: Path = field(default_factory=Path)

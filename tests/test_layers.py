@@ -42,6 +42,10 @@ LAYERS: Final[Mapping[str, int]] = {
     "learn": 8,
     # What is asked for; then choosing, and running what is about to win; then the whole flow.
     "request": 8,
+    # The file of measured costs.
+    "cost_cache": 8,
+    # Files of bare task graphs, which need no model.
+    "bare_tasks": 8,
     "choice": 9,
     "finalists": 9,
     "pipeline": 10,

@@ -27,11 +27,9 @@ from planner.launcher.verify import compare_outputs
 from planner.partition.segments import load_plan_model
 from planner.plan.files import read_plan
 from planner.runtime.feeds import random_feeds
+from planner.runtime.idle import pause_until_idle
 from planner.runtime.values import wrap
 
-PAUSE_S: Final = 0.02
-IDLE_SHARE: Final = 0.1
-LONGEST_PAUSE_S: Final = 2.0
 MODES: Final = ("one_thread", "all_threads", "parallel")
 
 
@@ -113,16 +111,6 @@ def take_turns(runners: Mapping[str, Callable[[], Any]], rounds: int, seconds: f
             runners[name]()
             times[name].append(time.perf_counter() - start)
     return times
-
-
-def pause_until_idle() -> None:
-    """Sleep until no thread of this process computes or spins any more."""
-    give_up = time.perf_counter() + LONGEST_PAUSE_S
-    while time.perf_counter() < give_up:
-        used = time.process_time()
-        time.sleep(PAUSE_S)
-        if time.process_time() - used < IDLE_SHARE * PAUSE_S:
-            return
 
 
 def main() -> None:

@@ -23,7 +23,19 @@ from planner.version import __version__
 # In the order in which a user meets them.
 COMMANDS: Final[Mapping[str, str]] = {
     name: f"planner.cli.{name}"
-    for name in ("devices", "profile", "plan", "validate", "show", "diff", "apply", "export")
+    for name in (
+        "devices",
+        "profile",
+        "planners",
+        "plan",
+        "compare",
+        "validate",
+        "show",
+        "diff",
+        "apply",
+        "export",
+        "schedule",
+    )
 }
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143

@@ -181,6 +181,57 @@ def model_options(function: Function) -> Function:
     )
 
 
+def wish_options(function: Function) -> Function:
+    """``--pin``, ``--keep-together`` and ``--max-memory``."""
+    return _chain(
+        function,
+        [
+            click.option(
+                "--pin", "pins", multiple=True, metavar="REGEX=DEVICE", help="Operators whose names match run there."
+            ),
+            click.option(
+                "--keep-together",
+                "together",
+                multiple=True,
+                metavar="REGEX",
+                help="Operators whose names match run on one device.",
+            ),
+            click.option(
+                "--max-memory", multiple=True, metavar="DEVICE=SIZE", help="Most to use on a device: cuda:0=8GiB."
+            ),
+        ],
+    )
+
+
+def parse_wishes(pins: Iterable[str], together: Iterable[str]) -> Any:
+    """``schedule.wishes.Wishes`` from the values of :func:`wish_options`.
+
+    Raises:
+        UsageError: if a pin is not of the form ``regex=device``.
+    """
+    from planner.schedule.wishes import Wishes
+
+    expected = "an expression and a device such as 'encoder=cuda:0'"
+    return Wishes(tuple(split_pairs(pins, "--pin", expected).items()), tuple(together))
+
+
+def parse_sizes(values: Iterable[str]) -> dict[str, int]:
+    """``cuda:0=8GiB`` texts.
+
+    Raises:
+        UsageError: if a text is not of that form.
+    """
+    from planner.units import parse_size
+
+    found = {}
+    for name, text in split_pairs(values, "--max-memory", "a device and a size such as cuda:0=8GiB").items():
+        try:
+            found[name] = parse_size(text)
+        except ValueError as problem:
+            raise UsageError(str(problem), where="--max-memory", expected="a size such as 8GiB") from None
+    return found
+
+
 def load_options(**given: Any) -> Any:
     """``model.options.LoadOptions`` from the values of :func:`model_options`.
 

@@ -16,7 +16,10 @@ from planner.cli.options import (
     device_options,
     load_options,
     model_options,
+    parse_sizes,
+    parse_wishes,
     refuse_same_file,
+    wish_options,
     with_terminal,
 )
 from planner.cli.terminal import ARGUMENTS, Terminal
@@ -35,8 +38,6 @@ Examples:
   fddps plan model.onnx --gpus 4 --profile p.yaml -o plan.yaml --check --max-slowdown 2%
 """
 _STDOUT = "-"
-# Not read from the planners: they would have to be imported for --help.
-_PLANNERS = "one-device, all-cores, data-parallel, heft, dcp, fd-dps"
 
 
 @click.command("plan", epilog=_EPILOG, short_help="Find the best plan for a model and devices.")
@@ -52,7 +53,7 @@ _PLANNERS = "one-device, all-cores, data-parallel, heft, dcp, fd-dps"
 )
 @click.option("-o", "--output", default="plan.yaml", show_default=True, help="The plan file; - for standard output.")
 @click.option("--force", is_flag=True, help="Replace a file that is no plan.")
-@click.option("--planner", default="auto", show_default=True, help=f"One of {_PLANNERS}; auto: the best of all.")
+@click.option("--planner", default="auto", show_default=True, help="A name of fddps planners; auto: the best of all.")
 @click.option(
     "--effort",
     type=click.Choice(["quick", "normal", "thorough"]),
@@ -61,6 +62,8 @@ _PLANNERS = "one-device, all-cores, data-parallel, heft, dcp, fd-dps"
     help="How much work the search may do.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="For --effort thorough, which draws at random.")
+@click.option("--from", "start", type=FILE, help="Start from this plan; it is kept unless another is 1% faster.")
+@wish_options
 @model_options
 @click.option("--hash-file", is_flag=True, help="Note the SHA-256 of the .onnx file, to compare.")
 @click.option("--cache", type=FILE, help="File of measured costs, in place of the user's own.")
@@ -121,8 +124,8 @@ def command_line(arguments: Sequence[str]) -> str:
     import shlex
 
     words, skip, named = ["fddps"], False, False
-    # Their values begin with a tensor's name, which may have slashes in it.
-    naming = ("--input-shape", "--batch-axis")
+    # Their values begin with a name, which may have slashes in it.
+    naming = ("--input-shape", "--batch-axis", "--pin", "--keep-together")
     dropped = ("-o", "--output", "--cache", "--max-slowdown")
     flags = ("--check", "--force", "--json", "-v", "-vv", "--verbose", "-q", "--quiet")
     for word in arguments:
@@ -153,10 +156,12 @@ def _before(path: Path, *, check: bool, force: bool, to_file: bool) -> Plan | No
 def _outcome(terminal: Terminal, model: Path, plan_dir: Path, given: dict[str, Any]) -> Outcome:
     from planner.api import DeviceChoice, find_hardware, run_request
     from planner.cluster.types import Cluster
+    from planner.plan.files import read_plan
     from planner.request import Request
 
     names = ("gpus", "cpus", "cluster", "profile", "link", "memory_bytes")
-    hardware = find_hardware(DeviceChoice(**{name: given[name] for name in names}))
+    most = parse_sizes(given["max_memory"])
+    hardware = find_hardware(DeviceChoice(**{name: given[name] for name in names}, max_memory=most))
     request = Request(
         model,
         Cluster((), ()),
@@ -164,6 +169,8 @@ def _outcome(terminal: Terminal, model: Path, plan_dir: Path, given: dict[str, A
         planner=given["planner"],
         effort=given["effort"],
         seed=given["seed"],
+        start=None if given["start"] is None else read_plan(given["start"]),
+        wishes=parse_wishes(given["pins"], given["together"]),
         command=command_line(click.get_current_context().meta[ARGUMENTS]),
         hash_file=given["hash_file"],
         plan_dir=plan_dir,

@@ -29,7 +29,8 @@ def command(terminal: Terminal, model: Path, output: Path | None, **given: Any) 
 
     What was measured before Ctrl-C is kept: run the same command again to go on.
     """
-    from planner.api import DeviceChoice, ProfileStore, default_cache, find_hardware, measure_request
+    from planner.api import DeviceChoice, find_hardware, measure_request
+    from planner.cost_cache import ProfileStore, default_cache
     from planner.request import Request
 
     if given["cluster"] is not None:

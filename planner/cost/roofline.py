@@ -33,7 +33,7 @@ def group_work_ns(ops: Sequence[OpContext], sheet: DataSheet) -> int:
     working = [op for op in ops if not is_view(op)]
     if not working:
         return 0
-    compute = sum(_compute_ns(op, sheet) for op in working)
+    compute = sum(compute_ns(op, sheet) for op in working)
     return max(compute, _ceil(group_bytes(ops) * NS_PER_S, sheet.bytes_per_s))
 
 
@@ -73,7 +73,8 @@ def group_bytes(ops: Sequence[OpContext]) -> int:
     return total
 
 
-def _compute_ns(op: OpContext, sheet: DataSheet) -> int:
+def compute_ns(op: OpContext, sheet: DataSheet) -> int:
+    """Estimated time of an operator's arithmetic alone."""
     flops = op_flops(op)
     if flops == 0:
         return 0

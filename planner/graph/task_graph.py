@@ -30,6 +30,10 @@ class TaskGraph:
         weight_id: [tasks] tasks with the same non-negative id on one device hold their weights once; -1 for none
             shared.
         output_bytes: [tasks] bytes of all outputs (activations).
+        allowed: [tasks, devices] where a task may run; None: anywhere.
+        weights_only: whether memory limits are for ``weight_bytes`` alone: the bytes of tensors only say how long they
+            take then.
+        together: [tasks] tasks of the same non-negative number run on one device; None: no such wish.
     """
 
     names: tuple[str, ...]
@@ -41,6 +45,9 @@ class TaskGraph:
     weight_bytes: I64
     weight_id: I32
     output_bytes: I64
+    allowed: npt.NDArray[np.bool_] | None = None
+    together: I64 | None = None
+    weights_only: bool = False
 
     @property
     def num_tasks(self) -> int:

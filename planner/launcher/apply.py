@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from planner.errors import ExecutionError, InputError
 from planner.graph.op_graph import Array
@@ -17,10 +17,8 @@ from planner.launcher.unsplit import UnsplitSession
 from planner.launcher.verify import Comparison
 from planner.plan.schema import Plan
 from planner.runtime.feeds import DEFAULT_INT_HIGH, random_feeds
+from planner.runtime.idle import pause_until_idle
 from planner.units import NS_PER_S, to_s
-
-# Threads of a session spin for a while after its run, and would disturb what is measured next.
-PAUSE_S: Final = 0.015
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +229,12 @@ def _time(
             for name, value in busy.items():
                 busy_ns[name].append(value)
         if unsplit is not None:
-            time.sleep(PAUSE_S)
+            pause_until_idle()
             start_ns = time.perf_counter_ns()
             unsplit.step(feeds)
             if turn >= 0:
                 unsplit_ns.append(time.perf_counter_ns() - start_ns)
-            time.sleep(PAUSE_S)
+            pause_until_idle()
     segments = tuple(
         SegmentResult(segment.id, segment.device, _median_s(times))
         for segment, times in zip(session.model.segments, segment_ns, strict=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
 
 from planner.errors import ExecutionError, FddpsError
+from planner.graph.op_graph import Array
 from planner.launcher.routes import routes_by_device
 from planner.launcher.worker import Inbox, SegmentRoute, SegmentTime, StepReport, StopFlag, Worker
 from planner.partition.types import PartitionedModel
@@ -34,6 +35,9 @@ class SegmentTiming:
     device: str
     start_ns: int
     end_ns: int
+
+
+StepTimings = tuple[SegmentTiming, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +114,7 @@ class Executor:
             for worker in self._workers:
                 worker.run_options.terminate = False
             parcels = [{name: feeds[name] for name in names} for names in self._feeds]
-            if len(self._workers) == 1 and self._devices[0].type == "cpu" and self._last_ns <= _HERE_NS:
+            if self._here():
                 reports = [self._workers[0].run_here(step, parcels[0], traced)]
             else:
                 reports = self._wait(step, parcels, traced, owners)
@@ -118,6 +122,32 @@ class Executor:
         if result.timings:
             self._last_ns = result.timings[-1].end_ns - result.timings[0].start_ns
         return result
+
+    def run_whole(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> tuple[list[Array], StepTimings] | None:
+        """Run a plan of one segment from arrays to arrays in the calling thread, if that is what suits it now.
+
+        Args:
+            outputs: which graph outputs, in order; the segment makes them.
+            feeds: one array an input, of its type and shape.
+
+        Returns:
+            The outputs and the timing; None if it has to be :meth:`run`.
+
+        Raises:
+            ExecutionError: if the segment fails.
+        """
+        with self._lock:
+            if not self._finalizer.alive or len(self._segments) != 1 or not self._here():
+                return None
+            worker = self._workers[0]
+            worker.run_options.terminate = False
+            values, start_ns, end_ns = worker.run_whole(outputs, feeds)
+            self._last_ns = end_ns - start_ns
+        return values, (SegmentTiming(*self._segments[0], start_ns, end_ns),)
+
+    def _here(self) -> bool:
+        """Whether a step should run in the calling thread."""
+        return len(self._workers) == 1 and self._last_ns <= _HERE_NS and self._devices[0].type == "cpu"
 
     def close(self) -> None:
         """Stop the workers and free their sessions; may be called again."""
@@ -219,6 +249,7 @@ def _build(
             weights,
             stubs,
             share_weights=share_weights,
+            alone=len(routes) == 1 and not device.shared,
             host_outputs=results,
         )
         for route in routes

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 
 from planner.errors import InputError
@@ -20,7 +21,7 @@ from planner.plan.files import plan_model_path, read_plan
 from planner.plan.schema import Plan
 from planner.runtime.devices import LocalDevice, LocalDevices, find_devices
 from planner.runtime.feeds import random_feeds
-from planner.runtime.values import dtype_of, element_type, ort_type, unwrap, wrap
+from planner.runtime.values import FOREIGN_TYPES, dtype_of, element_type, numpy_dtype, ort_type, over, unwrap, wrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,11 @@ class PlannedSession:
         self.devices = devices
         self.warnings = devices.warnings
         self._inputs = {info.name: info for info in model.inputs}
+        self._usual = {info.name: _usual(info) for info in model.inputs}
         self._constants = {name: weight.load() for name, weight in model.constants.items()}
         self._timings: tuple[SegmentTiming, ...] = ()
         self._executor = Executor(model, devices.devices)
+        self._whole = _is_whole(model)
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
@@ -123,6 +126,11 @@ class PlannedSession:
         if run_options is not None:
             raise InputError("run options are not supported", expected="None")
         names = self._requested(output_names)
+        if self._whole and self._all_usual(input_feed):
+            found = self._executor.run_whole(names, input_feed)
+            if found is not None:
+                values, self._timings = found
+                return values
         result = self.step(input_feed)
         return [self._output(name, result, input_feed) for name in names]
 
@@ -132,10 +140,13 @@ class PlannedSession:
         Raises:
             InputError, ExecutionError: as :meth:`run`.
         """
-        owners = self._checked(input_feed)
-        feeds = {
-            name: value._get_c_value() if isinstance(value, ort.OrtValue) else value for name, value in owners.items()
-        }
+        owners: Mapping[str, Any]
+        if self._all_usual(input_feed):
+            owners = {name: input_feed[name] for name in self._usual}
+            feeds = {name: over(value) for name, value in owners.items()}
+        else:
+            owners = self._checked(input_feed)
+            feeds = {n: v._get_c_value() if isinstance(v, ort.OrtValue) else v for n, v in owners.items()}
         result = self._executor.run(feeds, owners=owners, traced=traced)
         self._timings = result.timings
         return result
@@ -182,6 +193,12 @@ class PlannedSession:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _all_usual(self, input_feed: Mapping[str, Any]) -> bool:
+        """Whether the inputs are just the arrays that the plan is for."""
+        if len(input_feed) != len(self._usual):
+            return False
+        return all(_is_usual(input_feed.get(name), usual) for name, usual in self._usual.items())
 
     def _requested(self, output_names: Sequence[str] | None) -> list[str]:
         known = [info.name for info in self.model.outputs]
@@ -252,6 +269,34 @@ def _feed(value: Any, info: TensorInfo) -> Any:
     if isinstance(value, ort.OrtValue):
         return value
     return value.astype(object) if dtype == "string" else wrap(value)
+
+
+def _is_whole(model: PartitionedModel) -> bool:
+    """Whether one segment makes all outputs, plain arrays: then one call of ONNX Runtime's does it all."""
+    if len(model.segments) != 1:
+        return False
+    made = {info.name for info in model.segments[0].outputs}
+    return all(_is_plain(info) and info.name in made for info in model.outputs)
+
+
+def _is_plain(info: TensorInfo) -> bool:
+    """Whether numpy and ONNX Runtime exchange such values without our help."""
+    return info.kind == "tensor" and info.dtype != "string" and info.dtype not in FOREIGN_TYPES
+
+
+def _usual(info: TensorInfo) -> tuple[Any, tuple[int | None, ...]] | None:
+    """The numpy type and the shape of an input whose value needs no further look if it has just these."""
+    return (numpy_dtype(info.dtype), info.shape) if _is_plain(info) and info.shape is not None else None
+
+
+def _is_usual(value: Any, usual: tuple[Any, tuple[int | None, ...]] | None) -> bool:
+    return (
+        usual is not None
+        and type(value) is np.ndarray
+        and value.dtype == usual[0]
+        and value.shape == usual[1]
+        and value.flags.c_contiguous
+    )
 
 
 def _fits(shape: tuple[int, ...], planned: tuple[int | None, ...]) -> bool:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from time import perf_counter_ns
@@ -20,6 +21,7 @@ import numpy as np
 import onnxruntime as ort
 
 from planner.errors import FddpsError
+from planner.graph.op_graph import Array
 from planner.runtime.devices import LocalDevice
 from planner.runtime.session import SegmentSession, execution_error
 from planner.runtime.values import FOREIGN_TYPES, ORT_ERRORS, element_type, value_nbytes
@@ -141,17 +143,41 @@ class Worker:
         """
         self._step = step
         report = StepReport(self.index, step, {}, [])
+        with self._pinned():
+            self._run_step(self._sessions, feeds, traced, report)
+        return report
+
+    def run_whole(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> tuple[list[Array], int, int]:
+        """Run the only segment of a plan in the calling thread; only while the worker is idle.
+
+        Args:
+            outputs: which values, in order.
+            feeds: one array an input, of its type and shape.
+
+        Returns:
+            The values, and when the segment began and ended.
+
+        Raises:
+            ExecutionError: if it fails.
+        """
+        with self._pinned():
+            start_ns = perf_counter_ns()
+            made = self._sessions[0].run_arrays(outputs, feeds, self.run_options)
+            return made, start_ns, perf_counter_ns()
+
+    @contextmanager
+    def _pinned(self) -> Iterator[None]:
+        """The calling thread on the core of the worker's."""
         before = os.sched_getaffinity(0)
         cores = set(self.device.cores[:1]) or before
+        if cores == before:
+            yield
+            return
+        os.sched_setaffinity(0, cores)
         try:
-            if cores != before:
-                os.sched_setaffinity(0, cores)
-            self._run_step(self._sessions, feeds, traced, report)
+            yield
         finally:
-            if cores != before:
-                os.sched_setaffinity(0, before)
-            self.finished_step = step
-        return report
+            os.sched_setaffinity(0, before)
 
     def _main(self) -> None:
         report = StepReport(self.index, 0, {}, [])

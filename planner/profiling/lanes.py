@@ -116,7 +116,10 @@ def time_lanes(
     store = WeightStore()
     values = [_inputs(lane, device, feeds) for lane, device in zip(lanes, devices, strict=True)]
     with stub_folder() as stubs:
-        makers = [partial(SegmentSession, *pair, store, stubs) for pair in zip(lanes, devices, strict=True)]
+        makers = [
+            partial(SegmentSession, lane, device, store, stubs, alone=not device.shared)
+            for lane, device in zip(lanes, devices, strict=True)
+        ]
         steps = _together(makers, devices, values, seconds)
         kernels = _kernels(
             lanes[kernels_of], devices[kernels_of], store, stubs, values[kernels_of], steps[kernels_of], seconds

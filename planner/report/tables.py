@@ -10,6 +10,9 @@ from planner.plan.schema import Plan
 from planner.report.text import printable
 from planner.units import format_size, format_time
 
+# Segments of the critical path that are shown.
+_LAST = 4
+
 
 def device_table(plan: Plan) -> Table:
     """Each device's share: time busy, memory, tasks and segments."""
@@ -81,10 +84,45 @@ def verdict(plan: Plan) -> Text:
         transfers = f"{len(plan.transfers)} transfer{'' if len(plan.transfers) == 1 else 's'}"
         size, time = format_size(predictions.transfer_bytes), format_time(predictions.transfer_ns)
         lines.append(f"{transfers}, {size}, {time} in all")
+    lines += critical_lines(plan)
+    if replicas := replica_line(plan):
+        lines.append(replicas)
     costs = plan.costs
     lines.append(f"costs: {costs.measured} measured, {costs.estimated} estimated")
     lines += [f"note: {printable(note)}" for note in plan.notes]
     return Text("\n".join(lines))
+
+
+def critical_lines(plan: Plan) -> list[str]:
+    """The end of the critical path: which segments the step waits for."""
+    path = plan.predictions.critical_path
+    if not path:
+        return []
+    where = {s.id: (queue.device, s) for queue in plan.devices for s in queue.segments}
+    steps = []
+    for number in path[-_LAST:]:
+        device, segment = where[number]
+        tasks = printable(segment.tasks[0]) if segment.tasks else ""
+        more = f" and {len(segment.tasks) - 1} more" if len(segment.tasks) > 1 else ""
+        steps.append(f"{number} on {printable(device)} ({tasks}{more}, {format_time(segment.compute_ns)})")
+    before = "... -> " if len(path) > _LAST else ""
+    return [f"critical path, {len(path)} segments: {before}{' -> '.join(steps)}"]
+
+
+def replica_line(plan: Plan) -> str:
+    """What as many independent sessions as there are equal devices would give."""
+    one, step = plan.predictions.one_device_step_ns, plan.predictions.step_ns
+    devices = [device for device in plan.cluster.devices if not device.members]
+    if not one or not step or len(devices) < 2:
+        return ""
+    kinds = {device.kind for device in devices}
+    if len(kinds) > 1:
+        return ""
+    count, rate = len(devices), len(devices) * 1e9 / one
+    better = "more than" if rate > 1e9 / step else "no more than"
+    return (
+        f"throughput: {count} replicas give {rate:.1f} steps/s, {better} this plan's {1e9 / step:.1f}, each step slower"
+    )
 
 
 def summary(plan: Plan) -> Group:

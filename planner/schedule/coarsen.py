@@ -61,23 +61,39 @@ def coarsen(tasks: TaskGraph, comm: CommCosts) -> Coarse:
         succ[u][v] = succ[u].get(v, 0) + nbytes
         pred[v][u] = pred[v].get(u, 0) + nbytes
     latency, per_mib = _cheapest(comm)
+    bound = wished(tasks)
     changed = True
     while changed:
         changed = False
         for u in range(len(parent)):
             while parent[u] == u and len(succ[u]) == 1:
                 ((v, nbytes),) = succ[u].items()
+                if bound[u] or bound[v]:
+                    break
                 if len(pred[v]) > 1 and latency + nbytes * per_mib // 2**20 < cost[u]:
                     break
                 _absorb(u, v, parent, cost, succ, pred)
                 changed = True
             while parent[u] == u and len(pred[u]) == 1:
                 ((v, nbytes),) = pred[u].items()
+                if bound[u] or bound[v]:
+                    break
                 if latency + nbytes * per_mib // 2**20 < cost[u]:
                     break
                 _absorb(u, v, parent, cost, succ, pred)
                 changed = True
-    return _contracted(tasks, parent)
+    return contracted(tasks, parent)
+
+
+def wished(tasks: TaskGraph) -> list[bool]:
+    """Whether a task's device is a matter of the user's wishes: such a task is contracted with no other."""
+    bound = np.zeros(tasks.num_tasks, np.bool_)
+    if tasks.allowed is not None:
+        bound |= ~tasks.allowed.all(axis=1)
+    if tasks.together is not None:
+        bound |= tasks.together >= 0
+    found: list[bool] = bound.tolist()
+    return found
 
 
 def _cheapest(comm: CommCosts) -> tuple[int, int]:
@@ -107,7 +123,14 @@ def _absorb(
     succ[gone], pred[gone] = {}, {}
 
 
-def _contracted(tasks: TaskGraph, parent: list[int]) -> Coarse:
+def contracted(tasks: TaskGraph, parent: list[int]) -> Coarse:
+    """The graph of groups of tasks.
+
+    Args:
+        tasks: the fine graph.
+        parent: [tasks] another task of its group, or itself: a forest, one tree a group. The groups make no cycle.
+    """
+
     def root(item: int) -> int:
         while parent[item] != item:
             item = parent[item]
@@ -143,6 +166,9 @@ def _contracted(tasks: TaskGraph, parent: list[int]) -> Coarse:
         np.array([sum(sizes.values()) for sizes in weights], dtype=np.int64),
         np.array([max(*sizes, -1) if len(sizes) == 1 else -1 for sizes in weights], dtype=np.int32),
         np.array([tasks.output_bytes[group].max() for group in groups], dtype=np.int64),
+        None if tasks.allowed is None else np.array([tasks.allowed[group].all(axis=0) for group in groups]),
+        None if tasks.together is None else np.array([tasks.together[group].max() for group in groups], np.int64),
+        tasks.weights_only,
     )
     return Coarse(coarse, tuple(tuple(group) for group in groups))
 

@@ -9,7 +9,7 @@ schedule's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,6 +87,20 @@ def cut_schedule(
     cutter = _Cutter(workload, cluster, schedule, dispatch_ns)
     starts = cutter.first_cut()
     return cutter.result(cutter.join(starts, attempts))
+
+
+def cut_at(workload: Workload, cluster: Cluster, schedule: Schedule, dispatch_ns: int, first: Collection[int]) -> Cut:
+    """Cut a schedule where it is said.
+
+    Args:
+        workload: what was scheduled.
+        cluster: its devices and links.
+        schedule: placement and order.
+        dispatch_ns: cost of one segment on top of its tasks.
+        first: tasks that begin a segment; the first of each device does so anyway.
+    """
+    cutter = _Cutter(workload, cluster, schedule, dispatch_ns)
+    return cutter.result(cutter.starting_at(first))
 
 
 def recost(cut: Cut, cluster: Cluster, dispatch_ns: int, measured: Measured) -> Cut:
@@ -199,6 +213,10 @@ class _Cutter:
                 starts[task] = True
                 opened = int(begin[task])
         return starts
+
+    def starting_at(self, first: Collection[int]) -> npt.NDArray[np.bool_]:
+        """The segmentation in which these tasks begin segments."""
+        return self._first | np.isin(self._order, np.array(sorted(first), np.int64))
 
     def simulate(self, starts: npt.NDArray[np.bool_]) -> ArrayResult:
         """The simulated step of a segmentation; incomplete if it deadlocks."""

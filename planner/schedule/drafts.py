@@ -1,14 +1,15 @@
 """Candidates on their way to a plan, and the simple ones among them.
 
 A draft is a workload with a placement and order, cut into segments and simulated. This module makes the simple choices
-that are always in the race (one device, all cores in one session, plain data parallelism, HEFT and DCP on the unsplit
-graph); ``fd_dps`` makes the method's own.
+that are always in the race (one device, all cores in one session, plain data parallelism), and drafts by any scheduler
+of tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -21,12 +22,11 @@ from planner.graph.task_graph import CommCosts, Schedule, TaskGraph
 from planner.model.types import LoadedModel
 from planner.schedule.coarsen import coarsen
 from planner.schedule.cut import Cut, CutSegment, cut_schedule, recost
-from planner.schedule.dcp import dcp
-from planner.schedule.heft import heft
-from planner.schedule.improve import improve
 from planner.schedule.lists import one_device, schedule_fixed
+from planner.schedule.ready_dcp import ready_dcp
 from planner.schedule.workload import Workload, Workloads, comm_costs
 from planner.split.propagate import AxisCache, batch_layouts, spread
+from planner.split.types import SplitSpec
 
 ALL_CORES = "cpu:all"
 
@@ -42,6 +42,7 @@ class Draft:
         cut: its segments, transfers and simulated times.
         members: for a device that spans others: name -> their names.
         dispatch_ns: cost of a segment on top of its tasks.
+        gain: the split that gained most on the way, in words; empty if none was searched.
     """
 
     planner: str
@@ -50,6 +51,7 @@ class Draft:
     cut: Cut
     members: Mapping[str, tuple[str, ...]]
     dispatch_ns: int = 0
+    gain: str = ""
 
     @property
     def step_ns(self) -> int:
@@ -121,20 +123,12 @@ def schedule_coarse(setting: Setting, workload: Workload, scheduler: Scheduler) 
 
 
 def dcp_schedule(setting: Setting, workload: Workload) -> Schedule:
-    """Dynamic critical path scheduling; with thorough effort, improved by local search.
+    """Dynamic critical path scheduling.
 
     Raises:
         InfeasibleError: if the tasks do not fit the devices' memory.
     """
-
-    def scheduler(tasks: TaskGraph, comm: CommCosts) -> Schedule:
-        limit = setting.memory_limit
-        schedule = dcp(tasks, comm, memory_limit=limit)
-        if setting.effort != "thorough":
-            return schedule
-        return improve(tasks, comm, schedule, effort="normal", seed=setting.seed, memory_limit=limit)
-
-    return schedule_coarse(setting, workload, scheduler)
+    return list_schedule_of(setting, workload, ready_dcp)
 
 
 def finish(setting: Setting, planner: str, workload: Workload, schedule: Schedule) -> Draft:
@@ -173,8 +167,15 @@ def segment_keys(draft: Draft) -> list[ProfileKey]:
 
 
 def one_device_draft(setting: Setting) -> Draft:
-    """The whole model on the device that runs it fastest; of equal ones the first."""
-    return next(one_device_drafts(setting))
+    """The whole model on the device that runs it fastest; of equal ones the first.
+
+    Raises:
+        InfeasibleError: if operators are pinned to several.
+    """
+    draft = next(one_device_drafts(setting), None)
+    if draft is None:
+        raise InfeasibleError("operators are pinned to several devices")
+    return draft
 
 
 def one_device_drafts(setting: Setting) -> Iterator[Draft]:
@@ -184,6 +185,8 @@ def one_device_drafts(setting: Setting) -> Iterator[Draft]:
     seen: set[tuple[str, int]] = set()
     for number in sorted(range(len(totals)), key=lambda device: (totals[device], device)):
         device = setting.cluster.devices[number]
+        if workload.tasks.allowed is not None and not workload.tasks.allowed[:, number].all():
+            continue
         if (device.kind, device.memory_bytes) not in seen:
             seen.add((device.kind, device.memory_bytes))
             yield finish(setting, "one-device", workload, one_device(workload.tasks, number))
@@ -198,6 +201,8 @@ def all_cores_draft(setting: Setting) -> Draft:
     devices = setting.cluster.devices
     if any(device.type != "cpu" for device in devices) or len(setting.cluster.nodes()) > 1:
         raise InfeasibleError("one session spans the cores of CPU devices of one node only")
+    if setting.workloads.wishes.pins:
+        raise InfeasibleError("operators are pinned to devices, which one session over all cores is not")
     device = all_cores_device(setting.cluster)
     cluster = Cluster((device,), ())
     workload = Workloads(setting.model, cluster, setting.costs).build(())
@@ -220,33 +225,51 @@ def all_cores_device(cluster: Cluster) -> Device:
     )
 
 
+def batch_splits(setting: Setting, shares: Sequence[int] | None = None) -> list[SplitSpec]:
+    """The batch cut at every input, as far as that spreads; nothing if there is no batch of two or more.
+
+    Args:
+        setting: what is planned.
+        shares: relative sizes of the shards; by default the speeds of the devices.
+    """
+    parts = setting.shares() if shares is None else shares
+    layouts = batch_layouts(setting.model.graph, parts, setting.batch_axes)
+    return spread(setting.axes, layouts, shares=parts) if layouts else []
+
+
 def data_parallel_draft(setting: Setting) -> Draft:
     """The batch cut at every input, shard ``i`` on device ``i``.
 
     Raises:
         InfeasibleError: if no input has a batch to cut.
     """
-    shares = setting.shares()
-    layouts = batch_layouts(setting.model.graph, shares, setting.batch_axes)
-    splits = spread(setting.axes, layouts, shares=shares) if layouts else []
+    splits = batch_splits(setting)
     if not splits:
         raise InfeasibleError("no input has a batch of two or more that operators can be split along")
     workload = setting.workloads.build(splits)
-    placement = workload.lanes(shares)
-    schedule = schedule_fixed(workload.tasks, setting.comm, placement)
+    schedule = schedule_fixed(workload.tasks, setting.comm, workload.lanes(setting.shares()))
     return finish(setting, "data-parallel", workload, schedule)
 
 
-def heft_draft(setting: Setting) -> Draft:
-    """HEFT on the unsplit graph."""
-    workload = setting.workloads.build(())
-    schedule = schedule_coarse(
-        setting, workload, lambda tasks, comm: heft(tasks, comm, memory_limit=setting.memory_limit)
-    )
-    return finish(setting, "heft", workload, schedule)
+class LimitedScheduler(Protocol):
+    """A scheduler that knows memory limits."""
+
+    def __call__(self, graph: TaskGraph, comm: CommCosts, *, memory_limit: Sequence[int] | None = None) -> Schedule:
+        """Schedule within limits (bytes a device; None for none)."""
+        ...
 
 
-def dcp_draft(setting: Setting) -> Draft:
-    """Dynamic critical path scheduling on the unsplit graph."""
+def list_schedule_of(setting: Setting, workload: Workload, scheduler: LimitedScheduler) -> Schedule:
+    """A workload's schedule: contracted, scheduled within the devices' memory, expanded.
+
+    Raises:
+        InfeasibleError: if the tasks do not fit.
+    """
+    limit = setting.memory_limit
+    return schedule_coarse(setting, workload, lambda tasks, comm: scheduler(tasks, comm, memory_limit=limit))
+
+
+def list_draft(setting: Setting, name: str, scheduler: LimitedScheduler) -> Draft:
+    """The unsplit graph by a scheduler of tasks."""
     workload = setting.workloads.build(())
-    return finish(setting, "dcp", workload, dcp_schedule(setting, workload))
+    return finish(setting, name, workload, list_schedule_of(setting, workload, scheduler))

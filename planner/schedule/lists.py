@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from planner.schedule.timeline import (
     problem,
     to_schedule,
 )
+
+NO_TABLE: Final = np.zeros((0, 0), np.int64)
+"""For :func:`place_in_order`: only the finish counts."""
 
 
 def list_schedule(
@@ -47,10 +51,34 @@ def list_schedule(
     require_devices(graph)
     prob = problem(graph, comm)
     order = priority_order(prob.links, np.asarray(priority, np.int64))
-    anywhere = np.full(graph.num_tasks, -1, np.int64)
-    placed, start = place_in_order(prob, memory_of(graph, memory_limit), order, anywhere)
+    return place_ahead(graph, prob, order, NO_TABLE, memory_limit)
+
+
+def place_ahead(
+    graph: TaskGraph,
+    prob: Problem,
+    order: I64,
+    ahead: I64,
+    memory_limit: Sequence[int] | None,
+    fixed: I64 | None = None,
+) -> Schedule:
+    """Tasks in an order, each where the sum of its finish and what lies ahead of it is least; idle slots are used.
+
+    Args:
+        graph: tasks and edges.
+        prob: the same for kernels.
+        order: [tasks] topological.
+        ahead: [tasks, devices] to be added to the finish on a device; ``NO_TABLE`` for nothing.
+        memory_limit: bytes a device; None for no limit.
+        fixed: [tasks] device that a task must run on, -1 for any; these do not count against the limits.
+
+    Raises:
+        InfeasibleError: if the weights do not fit.
+    """
+    where = np.full(graph.num_tasks, -1, np.int64) if fixed is None else fixed
+    placed, start = place_in_order(prob, memory_of(graph, memory_limit), order, where, ahead)
     if memory_limit is not None and (placed < 0).any():
-        placed, start = place_in_order(prob, memory_of(graph, None), order, pack(graph, memory_limit))
+        placed, start = place_in_order(prob, memory_of(graph, None), order, pack(graph, memory_limit), NO_TABLE)
     return to_schedule(prob, placed, start)
 
 
@@ -62,7 +90,7 @@ def schedule_fixed(
     Args:
         graph: tasks and edges.
         comm: transfer costs.
-        placement: [tasks] device index of each task.
+        placement: [tasks] device index of each task; the user's wishes (``TaskGraph.allowed``) go first.
         priority: [tasks] larger goes first; by default the bottom level with the costs of the placement.
 
     Raises:
@@ -74,12 +102,29 @@ def schedule_fixed(
             "the placement does not fit the graph",
             expected=f"one device of 0 to {graph.num_devices - 1} for each of {graph.num_tasks} tasks",
         )
+    where = obeying(graph, where)
     prob = problem(graph, comm)
     if priority is None:
         priority = placed_bottom_levels(prob, where)
     order = priority_order(prob.links, np.asarray(priority, np.int64))
-    _, start = place_in_order(prob, memory_of(graph, None), order, where)
+    _, start = place_in_order(prob, memory_of(graph, None), order, where, NO_TABLE)
     return to_schedule(prob, where, start)
+
+
+def obeying(graph: TaskGraph, placement: I64) -> I64:
+    """The placement with every task where it may run, and those that stay together where the first of them is."""
+    if graph.allowed is None and graph.together is None:
+        return placement
+    where = placement.copy()
+    allowed = np.ones((graph.num_tasks, graph.num_devices), np.bool_) if graph.allowed is None else graph.allowed
+    bad = ~allowed[np.arange(graph.num_tasks), where]
+    where[bad] = allowed[bad].argmax(axis=1)
+    if graph.together is not None:
+        for number in np.unique(graph.together[graph.together >= 0]).tolist():
+            members = np.flatnonzero(graph.together == number)
+            pinned = members[~allowed[members].all(axis=1)]
+            where[members] = where[pinned[0] if len(pinned) else members[0]]
+    return where
 
 
 def one_device(graph: TaskGraph, device: int = 0) -> Schedule:
@@ -138,14 +183,15 @@ def priority_order(adjacency: Links, priority: I64) -> I64:
 
 
 @kernel
-def place_in_order(prob: Problem, memory: Memory, order: I64, fixed: I64) -> tuple[I64, I64]:
-    """Place tasks in a topological order, each where it finishes first.
+def place_in_order(prob: Problem, memory: Memory, order: I64, fixed: I64, ahead: I64) -> tuple[I64, I64]:
+    """Place tasks in a topological order, each where its finish, and what lies ahead of it there, is least.
 
     Args:
         prob: the problem.
         memory: limits; not looked at for fixed tasks.
         order: [tasks] topological.
         fixed: [tasks] device that the task must run on, -1 for any.
+        ahead: [tasks, devices] what to add to a finish; without rows: nothing.
 
     Returns:
         [tasks] device and [tasks] start. Stops at a task that fits no device: it and those behind it have device -1.
@@ -156,7 +202,7 @@ def place_in_order(prob: Problem, memory: Memory, order: I64, fixed: I64) -> tup
     placed = np.full(n, -1, np.int64)
     start, finish = np.zeros(n, np.int64), np.zeros(n, np.int64)
     for task in order:
-        best, best_start, best_finish = -1, 0, 0
+        best, best_start, best_finish, best_key = -1, 0, 0, 0
         for device in range(devices):
             if fixed[task] >= 0:
                 if device != fixed[task]:
@@ -165,8 +211,11 @@ def place_in_order(prob: Problem, memory: Memory, order: I64, fixed: I64) -> tup
                 continue
             cost = prob.compute[task, device]
             begin = earliest_slot(lines, device, inputs_ready(prob, task, device, placed, finish), cost)
-            if best < 0 or begin + cost < best_finish:
-                best, best_start, best_finish = device, begin, begin + cost
+            key = begin + cost
+            if len(ahead) > 0:
+                key += ahead[task, device]
+            if best < 0 or key < best_key:
+                best, best_start, best_finish, best_key = device, begin, begin + cost, key
         if best < 0:
             break
         placed[task], start[task], finish[task] = best, best_start, best_finish

@@ -7,9 +7,10 @@ outputs. That is less than what a device needs at its peak; ``simulate/`` knows 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.errors import InfeasibleError, UsageError
 from planner.graph.jit import kernel
@@ -17,6 +18,9 @@ from planner.graph.task_graph import I32, I64, TaskGraph
 from planner.units import format_size
 
 UNLIMITED = np.iinfo(np.int64).max
+
+
+Flags = npt.NDArray[np.bool_]
 
 
 class Memory(NamedTuple):
@@ -27,12 +31,16 @@ class Memory(NamedTuple):
         group: [tasks] its group; every task has one.
         working: [tasks] bytes of inputs and outputs.
         limit: [devices] bytes.
+        allowed: [tasks, devices] where a task may run; without rows: anywhere.
+        together: [tasks] tasks of the same non-negative number share a device; empty: no such wish.
     """
 
     weights: I64
     group: I64
     working: I64
     limit: I64
+    allowed: Flags
+    together: I64
 
 
 class Residency(NamedTuple):
@@ -42,11 +50,15 @@ class Residency(NamedTuple):
         tasks: [devices, groups] tasks of the group on the device.
         weights: [devices] bytes of weights.
         working: [devices] largest working set.
+        members: [numbers of ``together``] tasks placed so far.
+        home: [numbers of ``together``] their device.
     """
 
     tasks: I64
     weights: I64
     working: I64
+    members: I64
+    home: I64
 
 
 def memory_of(graph: TaskGraph, memory_limit: Sequence[int] | None) -> Memory:
@@ -56,11 +68,14 @@ def memory_of(graph: TaskGraph, memory_limit: Sequence[int] | None) -> Memory:
         UsageError: if the limits are not one a device.
     """
     n = graph.num_tasks
+    allowed = np.zeros((0, 0), np.bool_) if graph.allowed is None else graph.allowed
+    together = np.zeros(0, np.int64) if graph.together is None else graph.together
     if memory_limit is not None and len(memory_limit) != graph.num_devices:
         raise UsageError(f"{len(memory_limit)} memory limits", expected=f"{graph.num_devices}, one a device")
     if memory_limit is None:  # one group without weights: nothing to keep books on
         limit = np.full(graph.num_devices, UNLIMITED, np.int64)
-        return Memory(np.zeros(1, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64), limit)
+        none = np.zeros(n, np.int64)
+        return Memory(np.zeros(1, np.int64), none, none, limit, allowed, together)
     alone = graph.weight_id.astype(np.int64)
     alone[alone < 0] = np.flatnonzero(alone < 0) + (int(graph.weight_id.max(initial=-1)) + 1)
     # Tasks without weights need no group of their own.
@@ -69,9 +84,11 @@ def memory_of(graph: TaskGraph, memory_limit: Sequence[int] | None) -> Memory:
     weights = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
     np.maximum.at(weights, group, graph.weight_bytes)
     working = graph.output_bytes.astype(np.int64)
-    reads = np.unique(np.stack([graph.edge_dst, graph.edge_tensor]), axis=1)
-    np.add.at(working, reads[0], graph.tensor_bytes[reads[1]])
-    return Memory(weights, group.astype(np.int64), working, np.asarray(memory_limit, np.int64))
+    if not graph.weights_only:
+        reads = np.unique(np.stack([graph.edge_dst, graph.edge_tensor]), axis=1)
+        np.add.at(working, reads[0], graph.tensor_bytes[reads[1]])
+    limits = np.asarray(memory_limit, np.int64)
+    return Memory(weights, group.astype(np.int64), working, limits, allowed, together)
 
 
 def device_need(graph: TaskGraph, device: Sequence[int] | I32) -> list[int]:
@@ -87,14 +104,25 @@ def device_need(graph: TaskGraph, device: Sequence[int] | I32) -> list[int]:
 def empty(memory: Memory) -> Residency:
     """Nothing on any device."""
     devices = len(memory.limit)
+    count = memory.together.max() + 1 if len(memory.together) > 0 else 0
     return Residency(
-        np.zeros((devices, len(memory.weights)), np.int64), np.zeros(devices, np.int64), np.zeros(devices, np.int64)
+        np.zeros((devices, len(memory.weights)), np.int64),
+        np.zeros(devices, np.int64),
+        np.zeros(devices, np.int64),
+        np.zeros(count, np.int64),
+        np.zeros(count, np.int64),
     )
 
 
 @kernel
 def fits(memory: Memory, held: Residency, task: int, device: int) -> bool:
-    """Whether a task can be added to a device."""
+    """Whether a task can be added to a device: it may run there, with those it must stay with, and there is room."""
+    if len(memory.allowed) > 0 and not memory.allowed[task, device]:
+        return False
+    if len(memory.together) > 0:
+        number = memory.together[task]
+        if number >= 0 and held.members[number] > 0 and held.home[number] != device:
+            return False
     group = memory.group[task]
     more = 0 if held.tasks[device, group] > 0 else memory.weights[group]
     working = max(held.working[device], memory.working[task])
@@ -111,6 +139,76 @@ def place(memory: Memory, held: Residency, task: int, device: int) -> None:
         held.weights[device] += memory.weights[group]
     held.tasks[device, group] += 1
     held.working[device] = max(held.working[device], memory.working[task])
+    if len(memory.together) > 0 and memory.together[task] >= 0:
+        held.members[memory.together[task]] += 1
+        held.home[memory.together[task]] = device
+
+
+@kernel
+def take(memory: Memory, held: Residency, task: int, device: int) -> None:
+    """Take a task away; working sets are kept: they only grow."""
+    group = memory.group[task]
+    held.tasks[device, group] -= 1
+    if held.tasks[device, group] == 0:
+        held.weights[device] -= memory.weights[group]
+    if len(memory.together) > 0 and memory.together[task] >= 0:
+        held.members[memory.together[task]] -= 1
+
+
+class Held:
+    """What is on the devices so far, for planners in plain Python: all devices are asked at once.
+
+    Args:
+        graph: the tasks.
+        memory_limit: bytes a device; None for no limit.
+    """
+
+    def __init__(self, graph: TaskGraph, memory_limit: Sequence[int] | None) -> None:
+        self._graph = graph
+        self._memory = memory_of(graph, memory_limit)
+        self._limited = memory_limit is not None
+        self._home: dict[int, int] = {}
+        self._everywhere = np.ones(graph.num_devices, bool)
+        groups = len(self._memory.weights) if self._limited else 0
+        self._has = np.zeros((groups, graph.num_devices), bool)
+        self._weights = np.zeros(graph.num_devices, np.int64)
+        self._working = np.zeros(graph.num_devices, np.int64)
+
+    def fitting(self, task: int) -> npt.NDArray[np.bool_]:
+        """[devices] whether the task can be added."""
+        wished = self._wished(task)
+        if not self._limited:
+            return wished
+        group = self._memory.group[task]
+        more = np.where(self._has[group], 0, self._memory.weights[group])
+        working = np.maximum(self._working, self._memory.working[task])
+        return np.asarray((self._weights + more + working <= self._memory.limit) & wished)
+
+    def _wished(self, task: int) -> Flags:
+        """[devices] where the task may run, and those it must stay with."""
+        allowed = self._memory.allowed[task] if len(self._memory.allowed) else self._everywhere
+        home = self._home.get(int(self._memory.together[task])) if len(self._memory.together) else None
+        return allowed if home is None else allowed & (np.arange(len(allowed)) == home)
+
+    def add(self, task: int, device: int) -> None:
+        """Put a task on a device."""
+        if len(self._memory.together) and self._memory.together[task] >= 0:
+            self._home[int(self._memory.together[task])] = device
+        if not self._limited:
+            return
+        group = self._memory.group[task]
+        if not self._has[group, device]:
+            self._has[group, device] = True
+            self._weights[device] += self._memory.weights[group]
+        self._working[device] = max(self._working[device], self._memory.working[task])
+
+    def refuse(self) -> NoReturn:
+        """Say what is lacking.
+
+        Raises:
+            InfeasibleError: always.
+        """
+        raise _infeasible(self._graph, self._memory)
 
 
 @kernel

@@ -97,6 +97,17 @@ def inputs_ready(prob: Problem, task: int, device: int, placed: I64, finish: I64
     return ready
 
 
+def arrivals(prob: Problem, task: int, placed: I64, finish: I64) -> I64:
+    """[devices] when all inputs of a task are there; every producer must be placed."""
+    edges = prob.links.in_edge[prob.links.in_start[task] : prob.links.in_start[task + 1]]
+    if not len(edges):
+        return np.zeros(prob.compute.shape[1], np.int64)
+    src = prob.links.src[edges]
+    where = placed[src]
+    delay = prob.latency[where] + ((prob.nbytes[edges][:, None] * prob.per_mib[where] + 1048575) >> 20)
+    return np.asarray((finish[src][:, None] + delay).max(axis=0), np.int64)
+
+
 @kernel
 def new_timelines(num_devices: int, num_tasks: int) -> Timelines:
     """Idle devices."""

@@ -17,6 +17,7 @@ from planner.model.types import LoadedModel
 from planner.partition.groups import Groups, group_ops
 from planner.partition.lanes import op_lanes
 from planner.partition.split_graph import ShardCache, SplitGraph, build_split_graph
+from planner.schedule.wishes import Wishes
 from planner.split.types import SplitSpec
 from planner.units import NS_PER_S
 
@@ -82,8 +83,9 @@ class LeastCost:
 class Workloads:
     """Builds workloads of one model on one cluster; costs of operators seen before are remembered."""
 
-    def __init__(self, model: LoadedModel, cluster: Cluster, costs: CostTable) -> None:
+    def __init__(self, model: LoadedModel, cluster: Cluster, costs: CostTable, wishes: Wishes | None = None) -> None:
         self.model = model
+        self.wishes = wishes or Wishes()
         self.cluster = cluster
         self.costs = costs
         # Operators that no split touches are the same objects in every split graph.
@@ -123,6 +125,8 @@ class Workloads:
         tensors, src, dst, carried = _edges(split.graph, groups)
         compute = np.array([[cost.ns for cost in row] for row in costs], dtype=np.int64)
         weights = tuple(self._weights(split, members) for members in groups.members)
+        names = [[split.origin[op.name][0] if op.name in split.origin else op.name for op in m] for m in groups.members]
+        allowed, together = self.wishes.of_groups(names, [device.name for device in self.cluster.devices])
         tasks = TaskGraph(
             tuple(members[0].name for members in groups.members),
             compute.reshape(len(groups.members), len(self.cluster.devices)),
@@ -133,6 +137,8 @@ class Workloads:
             np.array([sum(sizes.values()) for sizes in weights], dtype=np.int64),
             _weight_ids(weights),
             np.array([_output_bytes(split.graph, members) for members in groups.members], dtype=np.int64),
+            allowed,
+            together,
         )
         total = sum(len(row) for row in costs)
         return Workload(

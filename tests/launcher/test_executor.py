@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import textwrap
@@ -40,6 +41,34 @@ def test_a_chain_over_devices_gives_the_value_of_the_whole(devices: int) -> None
         for factor in (1, 2, 3):
             (got,) = session.run(None, {"x": ramp() * factor})
             np.testing.assert_array_equal(got, ramp() * factor * 8)
+
+
+def test_short_steps_of_one_device_run_in_the_calling_thread_which_keeps_its_cores() -> None:
+    before = os.sched_getaffinity(0)
+    with PlannedSession.from_partition(chain(3, 1), cpus(1)) as session:
+        session.run(None, {"x": ramp()})  # by the worker: nobody knows yet how long it takes
+        seen = []
+        worker = session._executor._workers[0]
+        inner = worker._sessions[0].run
+
+        def run(values: Any, options: Any) -> Any:
+            seen.append((threading.current_thread(), os.sched_getaffinity(0)))
+            return inner(values, options)
+
+        worker._sessions[0].run = run  # type: ignore[method-assign]
+        (got,) = session.run(None, {"x": ramp() * 2})
+        np.testing.assert_array_equal(got, ramp() * 8)
+        assert seen == [(threading.current_thread(), set(worker.device.cores[:1]))]
+        assert os.sched_getaffinity(0) == before
+
+
+def test_inputs_that_are_no_plain_arrays_go_the_long_way_and_give_the_same() -> None:
+    with PlannedSession.from_partition(chain(3), cpus(2)) as session:
+        plain = session.run(None, {"x": ramp()})[0]
+        wide = np.zeros((*ramp().shape, 2), np.float32)
+        wide[..., 0] = ramp()
+        for value in (wide[..., 0], ramp().astype(">f4"), ort.OrtValue.ortvalue_from_numpy(ramp())):
+            np.testing.assert_array_equal(session.run(None, {"x": value})[0], plain)
 
 
 def test_results_of_one_run_survive_the_next() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from planner.errors import ExecutionError
 from planner.finalists import run_finalists
 from planner.launcher.executor import SegmentTiming
-from planner.schedule.drafts import Draft, heft_draft, one_device_draft, segment_keys
+from planner.schedule.drafts import Draft, list_draft, one_device_draft, segment_keys
+from planner.schedule.heft import heft
 from tests.schedule.settings import setting_of
 
 
@@ -33,7 +34,7 @@ class Session:
 
 def test_one_that_fails_later_is_out_and_the_others_are_timed() -> None:
     setting = setting_of("cnn", "3-cpus")
-    good, bad = one_device_draft(setting), heft_draft(setting)
+    good, bad = one_device_draft(setting), list_draft(setting, "heft", heft)
     entrants: Any = [(good, Session(good)), (bad, Session(bad, fails_at=3))]
     table, failed = run_finalists(entrants, {}, setting.dispatch_ns)
     assert failed == {"heft": "out of memory"}

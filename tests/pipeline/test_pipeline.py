@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from planner.choice import SIMPLE, tried_bound_ns
+from planner.choice import SIMPLE
 from planner.cluster.types import Cluster
 from planner.cost.profile import Measurement, ProfileKey, ProfileTable, link_key
 from planner.errors import InfeasibleError, UsageError
@@ -17,13 +17,15 @@ from planner.model.load import load_model
 from planner.model.options import LoadOptions
 from planner.partition.segments import load_plan_model, plan_splits
 from planner.partition.split_graph import build_split_graph
-from planner.pipeline import PLANNERS, make_plan
+from planner.pipeline import RACE, compare_planners, make_plan
 from planner.plan.check import violations
+from planner.plan.diff import same_decisions
 from planner.plan.files import dump_plan, parse_plan
 from planner.plan.schema import Plan
 from planner.request import Request
-from planner.schedule.drafts import dcp_draft, heft_draft, one_device_draft
-from planner.schedule.fd_dps import fd_dps_draft
+from planner.schedule.planners import PLANNERS
+from planner.schedule.split_bounds import any_split_bound_ns
+from planner.schedule.wishes import Wishes
 from tests.models import save
 from tests.plan_checker import plan_problems
 from tests.schedule.settings import CLUSTERS, MODELS, model_path, setting_of
@@ -56,17 +58,34 @@ def test_the_plan_is_sound_and_no_simple_choice_beats_it(model: str, cluster: st
     assert steps[plan.planner] == plan.predictions.step_ns
     assert all(plan.predictions.step_ns <= steps[name] for name in SIMPLE if name in steps)
     assert plan.predictions.one_device_step_ns == steps["one-device"]
-    assert [c.planner for c in plan.predictions.candidates] == list(PLANNERS)
+    assert [c.planner for c in plan.predictions.candidates] == list(RACE)
     assert plan.planner in plan.why
     assert all(bool(c.infeasible) != (c.step_ns is not None) for c in plan.predictions.candidates)
 
 
-@pytest.mark.parametrize(("model", "cluster"), PAIRS[:5])
-def test_no_candidate_goes_below_the_bound_over_tried_splits(model: str, cluster: str) -> None:
+@pytest.mark.parametrize(("model", "cluster"), PAIRS)
+def test_no_plan_goes_below_the_bound_over_any_split(model: str, cluster: str) -> None:
     setting = setting_of(model, cluster, "quick")
-    drafts = [one_device_draft(setting), heft_draft(setting), dcp_draft(setting), fd_dps_draft(setting)]
-    bound = tried_bound_ns(setting)
-    assert 0 < bound <= min(draft.step_ns for draft in drafts)
+    bound = any_split_bound_ns(setting)
+    assert bound > 0
+    for planner in PLANNERS.values():
+        try:
+            assert planner.on_model(setting).step_ns >= bound
+        except InfeasibleError:
+            continue
+
+
+def test_planners_are_compared_by_the_same_costs() -> None:
+    path = model_path("cnn")
+    request = Request(path, CLUSTERS["4-v100"](), measure=False, effort="quick", plan_dir=path.parent)
+    found, _ = compare_planners(request, ["one-device", "all-cores", "heft", "auto"])
+    assert [each.planner for each in found] == ["one-device", "all-cores", "heft", "auto"]
+    one, cores, heft, auto = found
+    assert cores.plan is None and "CPU devices" in cores.infeasible
+    assert one.plan is not None and heft.plan is not None and auto.plan is not None
+    assert one.plan.predictions.step_ns == one.one_device_ns
+    assert heft.plan.planner == "heft"
+    assert 0 < one.bound_ns <= auto.plan.predictions.step_ns <= heft.plan.predictions.step_ns * 1.02
 
 
 def test_a_plan_survives_its_file() -> None:
@@ -74,7 +93,7 @@ def test_a_plan_survives_its_file() -> None:
     assert parse_plan(dump_plan(plan), "plan.yaml") == plan
 
 
-@pytest.mark.parametrize("planner", [name for name in PLANNERS if name != "all-cores"])
+@pytest.mark.parametrize("planner", [name for name in PLANNERS if name not in ("all-cores", "auto")])
 def test_the_planner_asked_for_makes_the_plan(planner: str) -> None:
     plan = planned("cnn", "4-v100", planner=planner)
     assert plan.planner == planner
@@ -209,3 +228,71 @@ def test_names_do_not_decide_anything(model: str, cluster: str, tmp_path: Path) 
         path = save(renamed(MODELS[model](), seed), tmp_path, f"{seed}.onnx")
         plan = make_plan(Request(path, CLUSTERS[cluster](), measure=False, effort="quick")).plan
         assert {c.planner: c.step_ns for c in plan.predictions.candidates} == steps
+
+
+def pinned_devices(plan: Plan, prefix: str) -> set[str]:
+    """Devices of the tasks whose names begin so."""
+    return {
+        queue.device
+        for queue in plan.devices
+        for segment in queue.segments
+        for task in segment.tasks
+        if task.startswith(prefix)
+    }
+
+
+@pytest.mark.parametrize("planner", ["heft", "dcp", "etf", "mp-dps", "fastt", "data-parallel", "pipeline", "auto"])
+def test_pins_and_operators_kept_together_are_obeyed_by_every_planner(planner: str) -> None:
+    ops = [op.name for op in load_model(model_path("cnn"), LoadOptions()).graph.ops]
+    convs = [name for name in ops if "conv" in name.lower()]
+    assert len(convs) > 3
+    pin, first, second = convs[1], convs[2], convs[-1]
+    wishes = Wishes(((f"^{pin}$", "cuda:2"),), (f"^({first}|{second})$",))
+    plan = planned("cnn", "4-v100", planner=planner, wishes=wishes)
+    assert violations(plan) == []
+    assert pinned_devices(plan, pin) == {"cuda:2"}
+    assert len(pinned_devices(plan, first) | pinned_devices(plan, second)) == 1
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        (Wishes((("nothing here", "cuda:0"),)), "matches no operator"),
+        (Wishes((("conv", "cuda:9"),)), "no device 'cuda:9'"),
+        (Wishes((("(", "cuda:0"),)), "no regular expression"),
+        (Wishes((("conv", "cuda:0"), ("conv_0", "cuda:1"))), "pinned to cuda:0 and cuda:1"),
+        (Wishes((("conv_0", "cuda:0"), ("conv_5", "cuda:1")), ("conv",)), "kept together and pinned"),
+    ],
+)
+def test_wishes_that_cannot_be_meant_are_usage_errors(wishes: Wishes, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        planned("cnn", "4-v100", wishes=wishes)
+
+
+@pytest.mark.parametrize(("model", "cluster"), PAIRS)
+def test_planning_from_a_plan_keeps_it_to_the_letter(model: str, cluster: str) -> None:
+    """Whoever made it: what is not 1% faster changes nothing."""
+    for planner in ("heft", "data-parallel", "fd-dps"):
+        try:
+            before = planned(model, cluster, planner=planner)
+        except InfeasibleError:
+            continue
+        again = planned(model, cluster, planner=planner, start=before)
+        assert same_decisions(before, again)
+        assert again.planner == before.planner
+        assert again.predictions.step_ns == before.predictions.step_ns
+
+
+def test_planning_from_a_slow_plan_is_not_bound_to_it() -> None:
+    slow = planned("cnn", "4-v100", planner="one-device")
+    best = planned("cnn", "4-v100")
+    assert best.predictions.step_ns < slow.predictions.step_ns * 0.99
+    assert planned("cnn", "4-v100", start=slow).predictions.step_ns == best.predictions.step_ns
+
+
+def test_planning_from_a_plan_for_other_devices_and_splits_keeps_what_fits() -> None:
+    before = planned("cnn", "4-v100", planner="data-parallel")
+    plan = planned("cnn", "2-v100-2-t4", start=before)
+    assert violations(plan) == []
+    (kept,) = [c for c in plan.predictions.candidates if c.planner == "from"]
+    assert kept.step_ns is not None

@@ -27,7 +27,7 @@ def fake_sessions(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
     """Sessions that only call ``run(lane)``."""
 
     class Session:
-        def __init__(self, lane: SegmentModel, *_: Any) -> None:
+        def __init__(self, lane: SegmentModel, *_: Any, alone: bool) -> None:
             self.name = lane.id
 
         def run(self, *_: Any) -> None:

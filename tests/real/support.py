@@ -26,8 +26,8 @@ from planner.request import Request
 from planner.runtime.feeds import random_feeds
 from planner.schedule.build import Header, build_plan
 from planner.schedule.drafts import finish
-from planner.schedule.fd_dps import whole_graph_ways
 from planner.schedule.lists import schedule_fixed
+from planner.schedule.split_search import whole_graph_ways
 from tests.models.outputs import tolerances_apart
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from planner.errors import UsageError
+from planner.errors import InputError
 from planner.graph.paths import critical_path, is_topological, levels, links
 from planner.graph.task_graph import CommCosts, Schedule, TaskGraph
 from planner.schedule.bare import load_bare, uniform_comm
@@ -90,7 +90,7 @@ def test_bare_instances_may_be_in_any_order() -> None:
 
 
 def test_bare_instances_with_a_cycle_or_a_wrong_edge_are_refused() -> None:
-    with pytest.raises(UsageError, match="loop: the edges form a cycle"):
+    with pytest.raises(InputError, match="loop:edges: the edges form a cycle"):
         load_bare({"name": "loop", "processors": 1, "weights": [1, 1], "edges": [[0, 1, 1], [1, 0, 1]]})
-    with pytest.raises(UsageError, match="edge 0 -> 2 names no task"):
+    with pytest.raises(InputError, match="edge 0 -> 2 names no task"):
         load_bare({"processors": 1, "weights": [1, 1], "edges": [[0, 2, 1]]})

@@ -11,8 +11,8 @@ from planner.graph.task_graph import CommCosts, TaskGraph
 from planner.schedule.bare import uniform_comm
 from planner.schedule.checker import violations
 from planner.schedule.coarsen import coarsen
-from planner.schedule.dcp import dcp
 from planner.schedule.heft import heft
+from planner.schedule.ready_dcp import ready_dcp
 from tests.schedule.task_graphs import problems, random_layers, task_graph
 
 Problem = tuple[TaskGraph, CommCosts]
@@ -52,7 +52,7 @@ def test_the_contracted_graph_is_in_a_topological_order_with_all_edges_between_g
 def test_a_schedule_of_the_contracted_graph_is_one_of_the_whole(problem: Problem) -> None:
     tasks, comm = problem
     coarse = coarsen(tasks, comm)
-    for scheduler in (heft, dcp):
+    for scheduler in (heft, ready_dcp):
         schedule = scheduler(coarse.tasks, comm)
         whole = coarse.expand(schedule, tasks)
         assert violations(tasks, comm, whole) == []

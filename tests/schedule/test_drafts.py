@@ -10,6 +10,7 @@ import pytest
 from planner.cluster.types import Cluster
 from planner.errors import InfeasibleError
 from planner.plan.check import violations
+from planner.schedule.auto_drafts import auto_draft
 from planner.schedule.bounds import lower_bound_ns
 from planner.schedule.drafts import (
     ALL_CORES,
@@ -17,22 +18,22 @@ from planner.schedule.drafts import (
     Setting,
     all_cores_draft,
     data_parallel_draft,
-    dcp_draft,
-    heft_draft,
+    list_draft,
     one_device_draft,
 )
-from planner.schedule.fd_dps import fd_dps_draft, whole_graph_ways
+from planner.schedule.fd_dps import fd_dps_draft
+from planner.schedule.heft import heft
+from planner.schedule.planners import PLANNERS as every_planner
+from planner.schedule.ready_dcp import ready_dcp
+from planner.schedule.split_search import whole_graph_ways
 from planner.simulate.simulator import simulate
 from tests.plan_checker import naive_step_ns, plan_problems
 from tests.schedule.settings import CLUSTERS, MODELS, make_setting, model_path, plan_of, setting_of
 
 PLANNERS: dict[str, Callable[[Setting], Draft]] = {
-    "one-device": one_device_draft,
-    "data-parallel": data_parallel_draft,
-    "heft": heft_draft,
-    "dcp": dcp_draft,
-    "fd-dps": fd_dps_draft,
+    name: planner.on_model for name, planner in every_planner.items() if name != "all-cores"
 }
+NEED_A_BATCH = ("data-parallel", "fastt-dp")
 PAIRS = [(model, cluster) for model in ("cnn", "transformer", "residual", "nasnet") for cluster in CLUSTERS]
 
 
@@ -43,7 +44,7 @@ def test_a_candidate_is_sound_and_takes_what_it_says(planner: str, model: str, c
     try:
         draft = PLANNERS[planner](setting)
     except InfeasibleError:
-        assert planner == "data-parallel"
+        assert planner in NEED_A_BATCH
         assert model == "nasnet" or cluster == "1-v100"  # one image, or one device
         return
     assert draft.cut.times.complete
@@ -57,7 +58,8 @@ def test_a_candidate_is_sound_and_takes_what_it_says(planner: str, model: str, c
 @pytest.mark.parametrize(("model", "cluster"), PAIRS)
 def test_the_search_is_never_worse_than_where_it_starts(model: str, cluster: str) -> None:
     setting = setting_of(model, cluster)
-    assert fd_dps_draft(setting).step_ns <= dcp_draft(setting).step_ns
+    assert fd_dps_draft(setting).step_ns <= list_draft(setting, "ready", ready_dcp).step_ns
+    assert auto_draft(setting).step_ns <= fd_dps_draft(setting).step_ns
 
 
 def test_more_effort_is_never_worse() -> None:
@@ -124,6 +126,6 @@ def test_a_model_that_fits_no_device_has_no_plan() -> None:
     cluster = CLUSTERS["4-v100"]()
     tiny = Cluster(tuple(replace(device, memory_bytes=1000) for device in cluster.devices), cluster.links)
     setting = make_setting(model_path("cnn"), tiny)
-    for planner in (heft_draft, dcp_draft):
+    for scheduler in (heft, ready_dcp):
         with pytest.raises(InfeasibleError):
-            planner(setting)
+            list_draft(setting, "any", scheduler)

@@ -15,7 +15,7 @@ from planner.schedule.timeline import earliest_slot, new_timelines, occupy
 
 def test_importing_the_schedulers_does_not_import_numba() -> None:
     code = (
-        "import sys, planner.schedule.dcp, planner.schedule.improve, planner.schedule.bounds;"
+        "import sys, planner.schedule.planners, planner.schedule.windows, planner.schedule.bounds;"
         "sys.exit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,29 +11,39 @@ from hypothesis import strategies as st
 
 from planner.errors import InfeasibleError, UsageError
 from planner.graph.task_graph import CommCosts, Schedule, TaskGraph
+from planner.schedule.auto import auto
 from planner.schedule.bare import uniform_comm
 from planner.schedule.bounds import lower_bound_ns, work_bound_ns
 from planner.schedule.checker import violations
 from planner.schedule.dcp import dcp
-from planner.schedule.dcp_plain import dcp_plain
 from planner.schedule.heft import heft
-from planner.schedule.improve import improve
 from planner.schedule.lists import list_schedule, one_device, schedule_fixed
 from planner.schedule.memory import device_need
+from planner.schedule.planners import PLANNERS
+from planner.schedule.ready_dcp import ready_dcp
+from planner.schedule.tabu import tabu
+from planner.schedule.windows import improve_windows
 from tests.schedule.task_graphs import problems, random_layers, task_graph
 
 Scheduler = Callable[[TaskGraph, CommCosts], Schedule]
 
 
 def improved_one_device(graph: TaskGraph, comm: CommCosts) -> Schedule:
-    return improve(graph, comm, one_device(graph), effort="quick")
+    return tabu(graph, comm, one_device(graph), steps=300)
+
+
+def windows_of_one_device(graph: TaskGraph, comm: CommCosts) -> Schedule:
+    return improve_windows(graph, comm, one_device(graph), work=5_000, size=5)
 
 
 SCHEDULERS: dict[str, Scheduler] = {
     "heft": heft,
+    "ready_dcp": ready_dcp,
     "dcp": dcp,
-    "dcp_plain": dcp_plain,
-    "improve": improved_one_device,
+    **{p.name: p.on_tasks for p in PLANNERS.values() if p.on_tasks is not None and p.name != "auto"},
+    "auto": lambda graph, comm: auto(graph, comm, effort="quick"),
+    "tabu": improved_one_device,
+    "windows": windows_of_one_device,
     "one_device": lambda graph, comm: one_device(graph),
     "fixed": lambda graph, comm: schedule_fixed(graph, comm, np.arange(graph.num_tasks) % graph.num_devices),
     "list": lambda graph, comm: list_schedule(graph, comm, -np.arange(graph.num_tasks)),
@@ -84,12 +94,12 @@ def test_empty_graph_and_single_task(scheduler: Scheduler) -> None:
     assert scheduler(task_graph([[7, 7]]), comm).makespan_ns == 7
 
 
-@pytest.mark.parametrize("scheduler", [heft, dcp, dcp_plain])
+@pytest.mark.parametrize("scheduler", [heft, ready_dcp, dcp])
 def test_a_task_goes_where_it_is_fast(scheduler: Scheduler) -> None:
     assert scheduler(task_graph([[9, 2]]), uniform_comm(2)).device.tolist() == [1]
 
 
-@pytest.mark.parametrize("scheduler", [heft, dcp, dcp_plain])
+@pytest.mark.parametrize("scheduler", [heft, ready_dcp, dcp])
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10**6))
 def test_renumbering_keeps_the_makespan_where_no_keys_tie(scheduler: Scheduler, seed: int) -> None:
@@ -125,10 +135,10 @@ def test_heft_on_the_example_of_its_paper() -> None:
     assert violations(graph, comm, schedule) == []
     assert schedule.makespan_ns == 80_000
     assert schedule.device.tolist() == [2, 0, 2, 1, 2, 1, 2, 0, 1, 1]
-    assert dcp(graph, comm).makespan_ns <= 80_000
+    assert ready_dcp(graph, comm).makespan_ns <= 80_000
 
 
-@pytest.mark.parametrize("scheduler", [heft, dcp])
+@pytest.mark.parametrize("scheduler", [heft, ready_dcp])
 def test_wide_graph_is_spread_evenly(scheduler: Scheduler) -> None:
     graph = task_graph([[10] * 4] * 5_000)
     comm = uniform_comm(4)
@@ -137,7 +147,7 @@ def test_wide_graph_is_spread_evenly(scheduler: Scheduler) -> None:
     assert schedule.makespan_ns == work_bound_ns(graph)
 
 
-@pytest.mark.parametrize("scheduler", [heft, dcp, dcp_plain])
+@pytest.mark.parametrize("scheduler", [heft, ready_dcp, dcp])
 def test_ladder_with_very_many_paths(scheduler: Scheduler) -> None:
     # 60 pairs, each wholly connected to the next: 2**60 paths.
     edges = [(2 * k + a, 2 * k + 2 + b, 1) for k in range(59) for a in range(2) for b in range(2)]
@@ -148,7 +158,7 @@ def test_ladder_with_very_many_paths(scheduler: Scheduler) -> None:
     assert schedule.makespan_ns <= 60 * 10 + 59
 
 
-@pytest.mark.parametrize("scheduler", [heft, dcp])
+@pytest.mark.parametrize("scheduler", [heft, ready_dcp])
 def test_large_graph_on_different_devices(scheduler: Scheduler) -> None:
     graph, comm = random_layers(5_000, 4, seed=1)
     schedule = scheduler(graph, comm)
@@ -171,8 +181,8 @@ def test_look_ahead_keeps_a_join_together() -> None:
     # Two producers with large outputs and one consumer. HEFT puts them on two devices and pays; DCP looks at the child.
     graph, comm = task_graph([[10, 10], [10, 10], [10, 10]], [(0, 2, 100), (1, 2, 100)]), uniform_comm(2)
     assert heft(graph, comm).makespan_ns == 120
-    assert dcp(graph, comm).makespan_ns == 30
-    assert improve(graph, comm, heft(graph, comm)).makespan_ns == 30
+    assert ready_dcp(graph, comm).makespan_ns == 30
+    assert tabu(graph, comm, heft(graph, comm), steps=200).makespan_ns == 30
 
 
 def test_fixed_placement_is_kept() -> None:
@@ -187,10 +197,14 @@ def test_fixed_placement_must_fit_the_graph(placement: list[int]) -> None:
         schedule_fixed(task_graph([[1, 1], [1, 1]]), uniform_comm(2), placement)
 
 
-MEMORY_AWARE = pytest.mark.parametrize("scheduler", [heft, dcp, dcp_plain])
+# One device and plain ETF refuse what they could not place; all others fall back on packing.
+PACKING = {
+    p.name: p.on_tasks for p in PLANNERS.values() if p.on_tasks is not None and p.name not in ("one-device", "etf")
+}
+MEMORY_AWARE = pytest.mark.parametrize("scheduler", PACKING.values(), ids=PACKING)
 
 
-@MEMORY_AWARE
+@pytest.mark.parametrize("scheduler", [heft, ready_dcp, dcp])
 def test_weights_decide_where_a_task_may_run(scheduler: Callable[..., Schedule]) -> None:
     graph = task_graph([[1, 50]] * 4, weights=[100] * 4)
     schedule = scheduler(graph, uniform_comm(2), memory_limit=[200, 200])
@@ -218,7 +232,7 @@ def test_no_schedule_exceeds_the_memory(
     except InfeasibleError:
         return
     assert violations(graph, comm, schedule) == []
-    better = improve(graph, comm, schedule, effort="quick", memory_limit=limit)
+    better = tabu(graph, comm, schedule, steps=500, memory_limit=limit)
     for found in (schedule, better):
         assert all(a <= b for a, b in zip(device_need(graph, found.device), limit, strict=True))
 
@@ -244,7 +258,7 @@ def test_improvement_is_never_worse_and_repeats_itself(problem: tuple[TaskGraph,
     graph, comm = problem
     before = heft(graph, comm)
     kept = before.start_ns.copy()
-    first, second = (improve(graph, comm, before, effort="quick", seed=seed) for _ in range(2))
+    first, second = (tabu(graph, comm, before, steps=300, seed=seed) for _ in range(2))
     assert violations(graph, comm, first) == []
     assert first.makespan_ns <= before.makespan_ns
     assert first.start_ns.tolist() == second.start_ns.tolist() and first.device.tolist() == second.device.tolist()
@@ -254,11 +268,11 @@ def test_improvement_is_never_worse_and_repeats_itself(problem: tuple[TaskGraph,
 def test_improvement_asks_for_a_known_effort() -> None:
     graph = task_graph([[1]])
     with pytest.raises(UsageError, match="no effort 'heroic'; expected quick, normal, thorough"):
-        improve(graph, uniform_comm(1), one_device(graph), effort="heroic")
+        auto(graph, uniform_comm(1), effort="heroic")
 
 
 def test_no_devices_is_an_error() -> None:
     graph = replace(task_graph([[1]]), compute_ns=np.zeros((1, 0), np.int64))
-    for scheduler in (heft, dcp, dcp_plain):
+    for scheduler in (heft, ready_dcp, dcp):
         with pytest.raises(UsageError, match="no devices"):
             scheduler(graph, uniform_comm(0))

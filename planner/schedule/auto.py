@@ -1,0 +1,120 @@
+"""The best schedule that a counted amount of work finds: all fast rivals, then search from the best of them.
+
+Small graphs are improved by tabu search on the whole (``tabu.py``); large ones window by window (``windows.py``). The
+schedule that comes out is the best one seen; where it meets the lower bound, the search ends at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from planner.errors import InfeasibleError, UsageError
+from planner.graph.task_graph import CommCosts, Schedule, TaskGraph
+from planner.schedule.bounds import lower_bound_ns
+from planner.schedule.dcp import dcp
+from planner.schedule.essential import essential
+from planner.schedule.etf import etf
+from planner.schedule.heft import heft
+from planner.schedule.lists import one_device, require_devices
+from planner.schedule.memory import device_need
+from planner.schedule.mp_dps import mp_dps
+from planner.schedule.peft import peft
+from planner.schedule.ready_dcp import ready_dcp
+from planner.schedule.tabu import tabu
+from planner.schedule.timeline import problem
+
+Scheduler = Callable[..., Schedule]
+
+# Tasks and edges visited by the search: about 60 ns each, all told.
+WORK: Final = {"quick": 300_000, "normal": 1_200_000, "thorough": 40_000_000}
+# Schedulers in O((tasks + edges) devices), or nearly; and those that need more, with the most tasks they are run on.
+_FAST: Final[tuple[Scheduler, ...]] = (heft, ready_dcp)
+_SLOW: Final[tuple[tuple[Scheduler, int], ...]] = ((dcp, 2_000), (peft, 20_000), (etf, 20_000), (mp_dps, 20_000))
+# The search starts from this many of the best, and shares the work out among them.
+STARTS: Final = 2
+
+
+def auto(
+    graph: TaskGraph,
+    comm: CommCosts,
+    *,
+    memory_limit: Sequence[int] | None = None,
+    effort: str = "normal",
+    seed: int = 0,
+) -> Schedule:
+    """Schedule as well as the effort allows.
+
+    Args:
+        graph: tasks and edges.
+        comm: transfer costs.
+        memory_limit: bytes a device. None for no limit.
+        effort: ``quick``, ``normal`` or ``thorough``: see :data:`WORK`.
+        seed: of the random choices.
+
+    Raises:
+        InfeasibleError: if the weights do not fit.
+        UsageError: if there is no device or no such effort.
+    """
+    if effort not in WORK:
+        raise UsageError(f"no effort '{effort}'", expected=", ".join(WORK))
+    require_devices(graph)
+    target = lower_bound_ns(graph)
+    found: list[Schedule] = []
+    for scheduler in starters(graph):
+        try:
+            found.append(scheduler(graph, comm, memory_limit=memory_limit))
+        except InfeasibleError:
+            continue
+        if found[-1].makespan_ns <= target:
+            return found[-1]
+    if not found:
+        return heft(graph, comm, memory_limit=memory_limit)  # says what is lacking
+    found.sort(key=lambda schedule: schedule.makespan_ns)
+    steps = WORK[effort] // visits_of(graph, comm)
+    best = found[0]
+    for number, start in enumerate(found[:STARTS]):
+        improved = tabu(
+            graph,
+            comm,
+            start,
+            steps=steps // min(STARTS, len(found)),
+            target_ns=target,
+            seed=seed + number,
+            memory_limit=memory_limit,
+        )
+        if improved.makespan_ns < best.makespan_ns:
+            best = improved
+        if best.makespan_ns <= target:
+            break
+    return best
+
+
+def visits_of(graph: TaskGraph, comm: CommCosts) -> int:
+    """What one step of the search looks at: tasks, edges, and places on devices."""
+    edges = len(essential(problem(graph, comm)).nbytes)
+    return 2 * graph.num_tasks + edges + graph.num_devices + 1
+
+
+def starters(graph: TaskGraph) -> list[Scheduler]:
+    """Schedulers to start from: those that a graph of this size allows."""
+    slow = [scheduler for scheduler, most in _SLOW if graph.num_tasks <= most]
+    return [*_FAST, *slow, on_one_device]
+
+
+def on_one_device(graph: TaskGraph, comm: CommCosts, *, memory_limit: Sequence[int] | None = None) -> Schedule:
+    """All tasks on the device that is fastest alone and has the memory.
+
+    Raises:
+        InfeasibleError: if none has.
+        UsageError: if there is no device.
+    """
+    require_devices(graph)
+    total = graph.compute_ns.sum(axis=0).tolist()
+    for device in sorted(range(graph.num_devices), key=lambda device: (total[device], device)):
+        schedule = one_device(graph, device)
+        if graph.allowed is not None and not graph.allowed[:, device].all():
+            continue
+        if memory_limit is None or device_need(graph, schedule.device)[device] <= memory_limit[device]:
+            return schedule
+    raise InfeasibleError("no device may and can hold the whole graph", next_step="use another planner, or more memory")

@@ -1,0 +1,96 @@
+"""Ours on models: the splits of FD-DPS' search, scheduled in several ways, and improved by search.
+
+Every set of splits is scheduled by dynamic critical path, by HEFT, and with each shard on the device of its number.
+The best is then improved by tabu search (``tabu.py``), which thinks in tasks and delays; what it finds is cut into
+segments and simulated, and counts only if the simulated step is shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+
+from planner.errors import InfeasibleError
+from planner.graph.task_graph import CommCosts, Schedule, TaskGraph
+from planner.schedule.bounds import lower_bound_ns
+from planner.schedule.coarsen import coarsen
+from planner.schedule.drafts import Draft, Setting, dcp_schedule, finish, list_schedule_of
+from planner.schedule.heft import heft
+from planner.schedule.lists import schedule_fixed
+from planner.schedule.memory import device_need
+from planner.schedule.split_search import SplitSearch
+from planner.schedule.tabu import tabu
+from planner.split.types import SplitSpec
+
+# Tasks and edges visited by the improving search.
+WORK: Final = {"quick": 1_000_000, "normal": 20_000_000, "thorough": 400_000_000}
+
+
+def auto_draft(setting: Setting) -> Draft:
+    """The best that our search finds.
+
+    Raises:
+        InfeasibleError: if nothing could be scheduled at all.
+    """
+    search = SplitSearch(setting, _drafts)
+    search.run()
+    if search.best is None:
+        raise InfeasibleError("no schedule of the graph, split or not, fits the devices' memory")
+    if len(setting.cluster.devices) > 1:
+        improved = _improved(setting, search.best)
+        if improved is not None:
+            search.offer(improved)
+    return search.best
+
+
+def _drafts(setting: Setting, splits: Sequence[SplitSpec]) -> Iterator[Draft]:
+    workload = setting.workloads.build(splits)
+    if splits:
+        placement = workload.lanes(setting.shares())
+        yield finish(setting, "auto", workload, schedule_fixed(workload.tasks, setting.comm, placement))
+    with suppress(InfeasibleError):
+        yield finish(setting, "auto", workload, dcp_schedule(setting, workload))
+    with suppress(InfeasibleError):
+        yield finish(setting, "auto", workload, list_schedule_of(setting, workload, heft))
+
+
+def _improved(setting: Setting, best: Draft) -> Draft | None:
+    """The best draft's placement, improved; None if it is no better as a schedule."""
+    workload = best.workload
+    comm = setting.comm
+    coarse = coarsen(workload.tasks, comm)
+    where = placement_of(best)
+    placement = [where[tasks[0]] for tasks in coarse.members]
+    limit = setting.memory_limit
+    if any(need > most for need, most in zip(device_need(coarse.tasks, placement), limit, strict=True)):
+        return None
+    start = schedule_fixed(coarse.tasks, comm, placement)
+    found = _search(setting, coarse.tasks, comm, start)
+    if found is start:
+        return None
+    return finish(setting, "auto", workload, coarse.expand(found, workload.tasks))
+
+
+def _search(setting: Setting, tasks: TaskGraph, comm: CommCosts, start: Schedule) -> Schedule:
+    steps = WORK[setting.effort] // (tasks.num_tasks + len(tasks.edge_src) + 1)
+    return tabu(
+        tasks,
+        comm,
+        start,
+        steps=steps,
+        target_ns=lower_bound_ns(tasks),
+        seed=setting.seed,
+        memory_limit=setting.memory_limit,
+    )
+
+
+def placement_of(draft: Draft) -> list[int]:
+    """Device of each task of a draft's workload."""
+    device = np.zeros(draft.workload.tasks.num_tasks, np.int64)
+    for segment in draft.cut.segments:
+        device[list(segment.tasks)] = segment.device
+    found: list[int] = device.tolist()
+    return found
