@@ -15,6 +15,7 @@ from planner.schedule.bounds import lower_bound_ns
 from planner.schedule.dcp import dcp
 from planner.schedule.essential import essential
 from planner.schedule.etf import etf
+from planner.schedule.genetic import evolve
 from planner.schedule.heft import heft
 from planner.schedule.lists import one_device, require_devices
 from planner.schedule.memory import device_need
@@ -23,6 +24,7 @@ from planner.schedule.peft import peft
 from planner.schedule.ready_dcp import ready_dcp
 from planner.schedule.tabu import tabu
 from planner.schedule.timeline import problem
+from planner.schedule.windows import improve_windows
 
 Scheduler = Callable[..., Schedule]
 
@@ -33,6 +35,9 @@ _FAST: Final[tuple[Scheduler, ...]] = (heft, ready_dcp)
 _SLOW: Final[tuple[tuple[Scheduler, int], ...]] = ((dcp, 2_000), (peft, 20_000), (etf, 20_000), (mp_dps, 20_000))
 # The search starts from this many of the best, and shares the work out among them.
 STARTS: Final = 2
+# Above so many tasks lists are too long to be crossed; above so many, search is window by window.
+MOST_LISTS: Final = 400
+WHOLE: Final = 300
 
 
 def auto(
@@ -71,23 +76,33 @@ def auto(
     if not found:
         return heft(graph, comm, memory_limit=memory_limit)  # says what is lacking
     found.sort(key=lambda schedule: schedule.makespan_ns)
-    steps = WORK[effort] // visits_of(graph, comm)
     best = found[0]
-    for number, start in enumerate(found[:STARTS]):
-        improved = tabu(
-            graph,
-            comm,
-            start,
-            steps=steps // min(STARTS, len(found)),
-            target_ns=target,
-            seed=seed + number,
-            memory_limit=memory_limit,
-        )
-        if improved.makespan_ns < best.makespan_ns:
-            best = improved
-        if best.makespan_ns <= target:
-            break
+    if graph.num_tasks <= MOST_LISTS:
+        # Half of the work for each: neither is the better one everywhere.
+        children = WORK[effort] // 2 // (8 * _list_visits(graph, comm))
+        best = evolve(graph, comm, found, children=children, target_ns=target, seed=seed, memory_limit=memory_limit)
+    if graph.num_tasks > WHOLE:
+        work = WORK[effort] * max(1, graph.num_tasks // WHOLE)
+        return improve_windows(graph, comm, best, work=work, target_ns=target, seed=seed, memory_limit=memory_limit)
+    steps = WORK[effort] // 2 // visits_of(graph, comm)
+    for number, start in enumerate([best, *found][:STARTS]):
+        if best.makespan_ns > target:
+            improved = tabu(
+                graph,
+                comm,
+                start,
+                steps=steps // STARTS,
+                target_ns=target,
+                seed=seed + number,
+                memory_limit=memory_limit,
+            )
+            best = min(best, improved, key=lambda schedule: schedule.makespan_ns)
     return best
+
+
+def _list_visits(graph: TaskGraph, comm: CommCosts) -> int:
+    """What decoding one list looks at."""
+    return (graph.num_tasks + len(essential(problem(graph, comm)).nbytes)) * (graph.num_devices + 1) // 4 + 1
 
 
 def visits_of(graph: TaskGraph, comm: CommCosts) -> int:
