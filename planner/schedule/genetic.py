@@ -12,17 +12,18 @@ better one where delays are small beside the work, and many paths are critical a
 
 from __future__ import annotations
 
+import random
+from bisect import insort
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from planner.graph.jit import kernel
 from planner.graph.paths import links
 from planner.graph.task_graph import I64, CommCosts, Schedule, TaskGraph
 from planner.schedule.essential import essential
 from planner.schedule.lists import NO_TABLE, place_in_order
 from planner.schedule.memory import Memory, memory_of
-from planner.schedule.random import U64, draw, seeded
 from planner.schedule.timeline import Problem, problem, to_schedule
 
 SIZE = 40
@@ -54,14 +55,11 @@ def evolve(
     if graph.num_tasks < 2 or best.makespan_ns <= target_ns:
         return best
     prob = essential(problem(graph, comm))
-    orders = np.stack(
-        [np.lexsort((np.arange(graph.num_tasks), s.finish_ns, s.start_ns)).astype(np.int64) for s in schedules]
-    )
-    placed, start, length = _evolve(
-        prob, _reversed(prob), memory_of(graph, memory_limit), orders, children, target_ns, seeded(seed)
-    )
-    found = to_schedule(prob, placed, start)
-    return found if length < best.makespan_ns else best
+    orders = [np.lexsort((np.arange(graph.num_tasks), s.finish_ns, s.start_ns)).tolist() for s in schedules]
+    found = _evolve(_Lists(prob, memory_of(graph, memory_limit), seed), orders, children, target_ns)
+    if found is None or found.length >= best.makespan_ns:
+        return best
+    return to_schedule(prob, found.placed, found.start)
 
 
 def _reversed(prob: Problem) -> Problem:
@@ -74,150 +72,126 @@ def _reversed(prob: Problem) -> Problem:
     )
 
 
-@kernel
-def _evolve(
-    prob: Problem, back: Problem, memory: Memory, orders: I64, children: int, target: int, state: U64
-) -> tuple[I64, I64, int]:
-    """([tasks] device, [tasks] start, length) of the best schedule."""
-    n = len(prob.compute)
-    anywhere = np.full(n, -1, np.int64)
-    people, lengths = np.empty((SIZE, n), np.int64), np.full(SIZE, np.iinfo(np.int64).max, np.int64)
-    best, best_placed, best_start = np.iinfo(np.int64).max, anywhere.copy(), anywhere.copy()
-    for made in range(children + SIZE):
-        if made < len(orders) and made < SIZE:
-            order = orders[made].copy()
-        elif made < SIZE:
-            order = _disturbed(prob, orders[draw(state) % len(orders)], state)
-        else:
-            mother, father = _pick(lengths, state), _pick(lengths, state)
-            order = _crossed(people[mother], people[father], state)
-            _mutate(prob, order, state)
-        placed, start = place_in_order(prob, memory, order, anywhere, NO_TABLE)
-        if placed.min() < 0:
-            if made < SIZE:
-                people[made] = order
-            continue
-        finish = _finish(prob, placed, start)
-        length = finish.max()
+class _Lists:
+    """Decodes and varies task lists of one problem."""
+
+    def __init__(self, prob: Problem, memory: Memory, seed: int) -> None:
+        self._prob, self._back, self._memory = prob, _reversed(prob), memory
+        self._anywhere = np.full(len(prob.compute), -1, np.int64)
+        self._random = random.Random(seed)
+        edges = zip(prob.links.src.tolist(), prob.links.dst.tolist(), strict=True)
+        self._joined = set(edges)
+        self._after: list[list[int]] = [[] for _ in range(len(prob.compute))]
+        for src, dst in sorted(self._joined):
+            self._after[src].append(dst)
+
+    def decode(self, order: I64) -> _Person | None:
+        """A list's schedule, improved by scheduling backward and forward; None if the memory does not suffice."""
+        person = self._forward(order)
         for _ in range(2):
-            mirrored, late = place_in_order(back, memory, _order(-finish, -start), anywhere, NO_TABLE)
-            if mirrored.min() < 0:
+            if person is None:
+                return None
+            placed, start = place_in_order(
+                self._back, self._memory, np.lexsort((-person.start, -person.finish)), self._anywhere, NO_TABLE
+            )
+            if placed.min() < 0:
+                return person
+            finish = start + self._back.compute[np.arange(len(start)), placed]
+            better = self._forward(np.lexsort((-start, -finish)))
+            if better is None or better.length >= person.length:
+                return person
+            person = better
+        return person
+
+    def _forward(self, order: I64) -> _Person | None:
+        placed, start = place_in_order(self._prob, self._memory, order, self._anywhere, NO_TABLE)
+        if placed.min() < 0:
+            return None
+        finish = start + self._prob.compute[np.arange(len(start)), placed]
+        return _Person(placed, start, finish, int(finish.max()))
+
+    def pick(self, people: list[_Person]) -> list[int]:
+        """The list of the better of two by chance."""
+        a, b = self._random.randrange(len(people)), self._random.randrange(len(people))
+        return people[a if people[a].length <= people[b].length else b].order
+
+    def crossed(self, mother: list[int], father: list[int]) -> list[int]:
+        """Two-point crossover: the middle in the father's order. Both are topological, so the child is.
+
+        Then neighbours that no edge joins are swapped, one in twenty.
+        """
+        n = len(mother)
+        low, high = sorted((self._random.randrange(n), self._random.randrange(n)))
+        child = mother[:low]
+        taken = set(child)
+        middle = [task for task in father if task not in taken][: high - low]
+        taken.update(middle)
+        child += middle
+        child += [task for task in mother if task not in taken]
+        for k in range(n - 1):
+            if self._random.random() < 0.05 and (child[k], child[k + 1]) not in self._joined:
+                child[k], child[k + 1] = child[k + 1], child[k]
+        return child
+
+    def disturbed(self, order: list[int]) -> list[int]:
+        """A list in which of the ready tasks one of the next few in the given list comes next."""
+        waiting = np.diff(self._prob.links.in_start).tolist()
+        rank = {task: position for position, task in enumerate(order)}
+        ready = sorted((task for task in order if not waiting[task]), key=rank.__getitem__)
+        found = []
+        while ready:
+            place = 0
+            while place + 1 < min(len(ready), 8) and self._random.random() < 0.5:
+                place += 1
+            task = ready.pop(place)
+            found.append(task)
+            for other in self._after[task]:
+                waiting[other] -= 1
+                if not waiting[other]:
+                    insort(ready, other, key=rank.__getitem__)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Person:
+    """A schedule, and the list that stands for it."""
+
+    placed: I64
+    start: I64
+    finish: I64
+    length: int
+
+    @property
+    def order(self) -> list[int]:
+        """Tasks by start, then by finish, then by number: topological."""
+        found: list[int] = np.lexsort((np.arange(len(self.start)), self.finish, self.start)).tolist()
+        return found
+
+
+def _evolve(lists: _Lists, orders: list[list[int]], children: int, target: int) -> _Person | None:
+    """The best schedule."""
+    people: list[_Person] = []
+    best: _Person | None = None
+    for made in range(children + SIZE):
+        if made < len(orders):
+            order = orders[made]
+        elif len(people) < min(SIZE, children + 1):
+            order = lists.disturbed(orders[made % len(orders)])
+        else:
+            order = lists.crossed(lists.pick(people), lists.pick(people))
+        person = lists.decode(np.array(order, np.int64))
+        if person is None:
+            if made >= SIZE and len(people) < SIZE:
+                break  # the memory is too short for lists
+            continue
+        if best is None or person.length < best.length:
+            best = person
+            if best.length <= target:
                 break
-            done = _finish(back, mirrored, late)
-            order = _order(-done, -late)
-            again, begin = place_in_order(prob, memory, order, anywhere, NO_TABLE)
-            if again.min() < 0:
-                break
-            shorter = _finish(prob, again, begin).max()
-            if shorter >= length:
-                break
-            placed, start, length = again, begin, shorter
-            finish = _finish(prob, placed, start)
-        if length < best:
-            best, best_placed, best_start = length, placed.copy(), start.copy()
-            if best <= target:
-                break
-        slot = made if made < SIZE else _worst(lengths)
-        if made < SIZE or length <= lengths[slot]:
-            people[slot] = _order(start, finish)
-            lengths[slot] = length
-    return best_placed, best_start, best
-
-
-@kernel
-def _order(first: I64, second: I64) -> I64:
-    """Tasks by two keys; equal ones keep their numbers' order or, of reversed keys, the opposite."""
-    by_second = np.argsort(second, kind="mergesort")
-    return by_second[np.argsort(first[by_second], kind="mergesort")]
-
-
-@kernel
-def _finish(prob: Problem, placed: I64, start: I64) -> I64:
-    finish = np.empty(len(start), np.int64)
-    for task in range(len(start)):
-        finish[task] = start[task] + prob.compute[task, placed[task]]
-    return finish
-
-
-@kernel
-def _pick(lengths: I64, state: U64) -> int:
-    """The better of two by chance."""
-    a, b = draw(state) % len(lengths), draw(state) % len(lengths)
-    return a if lengths[a] <= lengths[b] else b
-
-
-@kernel
-def _worst(lengths: I64) -> int:
-    worst = 0
-    for k in range(len(lengths)):
-        if lengths[k] >= lengths[worst]:
-            worst = k
-    return worst
-
-
-@kernel
-def _crossed(mother: I64, father: I64, state: U64) -> I64:
-    """Two-point crossover: the middle in the father's order. Both are topological, so the child is."""
-    n = len(mother)
-    a, b = draw(state) % n, draw(state) % n
-    low, high = min(a, b), max(a, b)
-    taken = np.zeros(n, np.bool_)
-    child = np.empty(n, np.int64)
-    for k in range(low):
-        child[k] = mother[k]
-        taken[mother[k]] = True
-    used = low
-    for k in range(n):
-        if used > high:
-            break
-        if not taken[father[k]]:
-            child[used] = father[k]
-            taken[father[k]] = True
-            used += 1
-    for k in range(n):
-        if not taken[mother[k]]:
-            child[used] = mother[k]
-            used += 1
-    return child
-
-
-@kernel
-def _mutate(prob: Problem, order: I64, state: U64) -> None:
-    """Swap neighbours that no edge joins, one in twenty."""
-    for k in range(len(order) - 1):
-        if draw(state) % 20 == 0 and not _joined(prob, order[k], order[k + 1]):
-            order[k], order[k + 1] = order[k + 1], order[k]
-
-
-@kernel
-def _joined(prob: Problem, task: int, other: int) -> bool:
-    for i in range(prob.links.out_start[task], prob.links.out_start[task + 1]):
-        if prob.links.dst[prob.links.out_edge[i]] == other:
-            return True
-    return False
-
-
-@kernel
-def _disturbed(prob: Problem, order: I64, state: U64) -> I64:
-    """A list in which of the ready tasks one of the next few in the given list comes next."""
-    n = len(order)
-    waiting = prob.links.in_start[1:] - prob.links.in_start[:-1]
-    taken = np.zeros(n, np.bool_)
-    found = np.empty(n, np.int64)
-    first = 0
-    for position in range(n):
-        while first < n and taken[order[first]]:
-            first += 1
-        chosen, seen = -1, 0
-        for k in range(first, n):
-            task = order[k]
-            if not taken[task] and waiting[task] == 0:
-                chosen = task
-                seen += 1
-                if seen == 8 or draw(state) % 2 == 0:
-                    break
-        found[position] = chosen
-        taken[chosen] = True
-        for i in range(prob.links.out_start[chosen], prob.links.out_start[chosen + 1]):
-            waiting[prob.links.dst[prob.links.out_edge[i]]] -= 1
-    return found
+        if len(people) < SIZE:
+            people.append(person)
+        else:
+            worst = max(range(SIZE), key=lambda k: (people[k].length, k))
+            if person.length <= people[worst].length:
+                people[worst] = person
+    return best

@@ -145,6 +145,13 @@ def place(memory: Memory, held: Residency, task: int, device: int) -> None:
 
 
 @kernel
+def hold_all(memory: Memory, held: Residency, placed: I64) -> None:
+    """Add all tasks where they are."""
+    for task in range(len(placed)):
+        place(memory, held, task, placed[task])
+
+
+@kernel
 def take(memory: Memory, held: Residency, task: int, device: int) -> None:
     """Take a task away; working sets are kept: they only grow."""
     group = memory.group[task]

@@ -26,10 +26,11 @@ import numpy.typing as npt
 
 from planner.graph.jit import kernel
 from planner.graph.task_graph import I64
-from planner.schedule.memory import Memory, Residency, place, take
+from planner.schedule.memory import Memory, Residency, hold_all, place, take
 from planner.schedule.timeline import Problem, transfer_ns
 
 Flags = npt.NDArray[np.bool_]
+NEVER = 1 << 62
 
 
 class Edges(NamedTuple):
@@ -95,7 +96,6 @@ def levels_of(prob: Problem, order: I64, placed: I64) -> tuple[I64, I64, int]:
     return times_of(prob, no_edges(*prob.compute.shape), order, placed)
 
 
-@kernel
 def times_of(prob: Problem, outside: Edges, order: I64, placed: I64) -> tuple[I64, I64, int]:
     """([tasks] heads, [tasks] tails, length) beside what is outside."""
     s = begin(prob, order, placed)
@@ -103,7 +103,6 @@ def times_of(prob: Problem, outside: Edges, order: I64, placed: I64) -> tuple[I6
     return s.head, s.tail, length
 
 
-@kernel
 def begin(prob: Problem, order: I64, placed: I64) -> Sequences:
     """A schedule from a topological order, which also orders the tasks of a device, and a placement."""
     n, devices = prob.compute.shape
@@ -131,9 +130,12 @@ def begin(prob: Problem, order: I64, placed: I64) -> Sequences:
 @kernel
 def chain(prob: Problem, s: Sequences) -> None:
     """Sequences of the devices from the order."""
-    last = -np.ones(prob.compute.shape[1], np.int64)
-    s.first[:] = -1
-    s.behind[:] = -1
+    last = np.empty(prob.compute.shape[1], np.int64)
+    for device in range(len(last)):
+        last[device] = -1
+        s.first[device] = -1
+    for task in range(len(s.order)):
+        s.behind[task] = -1
     for k in range(len(s.order)):
         task = s.order[k]
         device = s.placed[task]
@@ -147,16 +149,12 @@ def chain(prob: Problem, s: Sequences) -> None:
         last[device] = task
 
 
-@kernel
-def reset(prob: Problem, memory: Memory, held: Residency, s: Sequences, order: I64, placed: I64) -> None:
+def put_back(prob: Problem, memory: Memory, held: Residency, s: Sequences, order: I64, placed: I64) -> None:
     """Back to another schedule."""
-    held.tasks[:] = 0
-    held.weights[:] = 0
-    held.working[:] = 0
-    held.members[:] = 0
+    for column in held:
+        column[:] = 0
     s.order[:], s.placed[:] = order, placed
-    for task in range(len(order)):
-        place(memory, held, task, placed[task])
+    hold_all(memory, held, placed)
     chain(prob, s)
 
 

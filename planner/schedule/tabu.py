@@ -18,9 +18,10 @@ import numpy as np
 from planner.graph.jit import kernel
 from planner.graph.task_graph import I64, CommCosts, Schedule, TaskGraph
 from planner.schedule.essential import essential
-from planner.schedule.memory import Memory, Residency, empty, fits, memory_of, place
+from planner.schedule.memory import Memory, Residency, empty, fits, hold_all, memory_of
 from planner.schedule.random import U64, draw, seeded
 from planner.schedule.sequences import (
+    NEVER,
     Edges,
     Sequences,
     begin,
@@ -28,7 +29,7 @@ from planner.schedule.sequences import (
     levels,
     move,
     no_edges,
-    reset,
+    put_back,
     take_out,
 )
 from planner.schedule.timeline import Problem, problem, to_schedule, transfer_ns
@@ -89,7 +90,6 @@ def devices_alike(prob: Problem, limit: I64) -> bool:
     )
 
 
-@kernel
 def search(
     prob: Problem,
     memory: Memory,
@@ -114,24 +114,76 @@ def search(
         target: stop at this length.
         state: of the random numbers.
     """
-    n, devices = prob.compute.shape
+    n = len(order)
     s = begin(prob, order, placed)
     held = empty(memory)
-    for task in range(n):
-        place(memory, held, task, placed[task])
-    length = levels(prob, outside, s)
-    best, best_order, best_placed = length, s.order.copy(), s.placed.copy()
-    barred = np.zeros((n, devices), np.int64)
-    taken, turn, quiet = 0, 0, 0
-    patience = 40 + 4 * n
+    hold_all(memory, held, placed)
+    best = levels(prob, outside, s)
+    best_order, best_placed = s.order.copy(), s.placed.copy()
+    barred = np.zeros(prob.compute.shape, np.int64)
+    taken = turn = 0
+    # The walk is compiled; what happens between walks is not, since every kernel costs seconds when first used.
     while taken < steps and best > target:
+        taken, turn, best = _walk(
+            prob,
+            memory,
+            outside,
+            held,
+            s,
+            barred,
+            best_order,
+            best_placed,
+            alike,
+            taken,
+            steps,
+            turn,
+            best,
+            target,
+            state,
+        )
+        if taken < steps and best > target:
+            put_back(prob, memory, held, s, best_order, best_placed)
+            _shake(prob, outside, memory, held, s, 2 + draw(state) % max(4, n // 6), state)
+    put_back(prob, memory, held, s, best_order, best_placed)
+    best = levels(prob, outside, s)
+    return s.placed, s.head, best
+
+
+@kernel
+def _walk(
+    prob: Problem,
+    memory: Memory,
+    outside: Edges,
+    held: Residency,
+    s: Sequences,
+    barred: I64,
+    best_order: I64,
+    best_placed: I64,
+    alike: bool,
+    taken: int,
+    steps: int,
+    turn: int,
+    best: int,
+    target: int,
+    state: U64,
+) -> tuple[int, int, int]:
+    """Moves until nothing better was found for a while: (tasks taken out, turns, best length) so far."""
+    n, devices = prob.compute.shape
+    patience = 40 + 4 * n
+    quiet = 0
+    while taken < steps and best > target and quiet <= patience:
+        length = levels(prob, outside, s)
+        quiet += 1
+        if length < best:
+            best, quiet = length, 0
+            for k in range(n):
+                best_order[k], best_placed[k] = s.order[k], s.placed[k]
         turn += 1
-        path = _path(prob, outside, s, length, state)
-        here = max(1, min(len(path), SAMPLE))
-        skip = draw(state) % (len(path) - here + 1)
+        path, count = _path(prob, outside, s, length, state)
+        here = max(1, min(count, SAMPLE))
+        skip = draw(state) % (count - here + 1)
         chosen, to, back = -1, -1, -1
-        value, ties = np.iinfo(np.int64).max, 0
-        value2 = value
+        value, value2, ties = NEVER, NEVER, 0
         for k in range(skip, skip + here):
             task = path[k]
             rest = take_out(prob, outside, s, task)
@@ -159,27 +211,19 @@ def search(
                     if draw(state) % ties == 0:
                         chosen, to, back = task, device, behind
         if chosen < 0:
-            _shake(prob, outside, memory, held, s, 1, state)
-        else:
-            barred[chosen, s.placed[chosen]] = turn + TENURE + draw(state) % (TENURE + 1 + here)
-            move(prob, memory, held, s, chosen, to, back)
-        length = levels(prob, outside, s)
-        quiet += 1
-        if length < best:
-            best, quiet = length, 0
-            best_order[:], best_placed[:] = s.order, s.placed
-        elif quiet > patience:
-            quiet = 0
-            reset(prob, memory, held, s, best_order, best_placed)
-            _shake(prob, outside, memory, held, s, 2 + draw(state) % max(4, n // 6), state)
-            length = levels(prob, outside, s)
-    reset(prob, memory, held, s, best_order, best_placed)
-    best = levels(prob, outside, s)
-    return s.placed, s.head, best
+            return taken, turn, best
+        barred[chosen, s.placed[chosen]] = turn + TENURE + draw(state) % (TENURE + 1 + here)
+        move(prob, memory, held, s, chosen, to, back)
+    length = levels(prob, outside, s)
+    if length < best:
+        best = length
+        for k in range(n):
+            best_order[k], best_placed[k] = s.order[k], s.placed[k]
+    return taken, turn, best
 
 
 @kernel
-def _path(prob: Problem, outside: Edges, s: Sequences, length: int, state: U64) -> I64:
+def _path(prob: Problem, outside: Edges, s: Sequences, length: int, state: U64) -> tuple[I64, int]:
     """A critical path from its last task back: each by a random one of what it waited for."""
     n = len(s.order)
     adjacency, placed, cost, head = prob.links, s.placed, s.cost, s.head
@@ -209,7 +253,7 @@ def _path(prob: Problem, outside: Edges, s: Sequences, length: int, state: U64) 
                 if draw(state) % causes == 0:
                     cause = src
         task = cause
-    return path[:count]
+    return path, count
 
 
 @kernel
