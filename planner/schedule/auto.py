@@ -23,7 +23,7 @@ from planner.schedule.mp_dps import mp_dps
 from planner.schedule.peft import peft
 from planner.schedule.ready_dcp import ready_dcp
 from planner.schedule.tabu import tabu
-from planner.schedule.timeline import problem
+from planner.schedule.timeline import mean_costs, problem
 from planner.schedule.windows import improve_windows
 
 Scheduler = Callable[..., Schedule]
@@ -37,6 +37,9 @@ _SLOW: Final[tuple[tuple[Scheduler, int], ...]] = ((dcp, 2_000), (peft, 20_000),
 STARTS: Final = 2
 # Above so many tasks lists are too long to be crossed; above so many, search is window by window.
 MOST_LISTS: Final = 400
+# Handling a list, in visits; and how much more work goes into lists where they are the better search.
+LIST_VISITS: Final = 20_000
+LISTS: Final = 6
 WHOLE: Final = 300
 
 
@@ -78,8 +81,8 @@ def auto(
     found.sort(key=lambda schedule: schedule.makespan_ns)
     best = found[0]
     if graph.num_tasks <= MOST_LISTS:
-        # Half of the work for each: neither is the better one everywhere.
-        children = WORK[effort] // 2 // (8 * _list_visits(graph, comm))
+        share = LISTS if _delays_are_small(graph, comm) else 1
+        children = share * WORK[effort] // 2 // (8 * _list_visits(graph, comm) + LIST_VISITS)
         best = evolve(graph, comm, found, children=children, target_ns=target, seed=seed, memory_limit=memory_limit)
     if graph.num_tasks > WHOLE:
         work = WORK[effort] * max(1, graph.num_tasks // WHOLE)
@@ -98,6 +101,12 @@ def auto(
             )
             best = min(best, improved, key=lambda schedule: schedule.makespan_ns)
     return best
+
+
+def _delays_are_small(graph: TaskGraph, comm: CommCosts) -> bool:
+    """Whether delays count little beside the work: then lists find more than moves of single tasks."""
+    task_ns, edge_ns = mean_costs(problem(graph, comm))
+    return int(edge_ns.sum()) * 20 < int(task_ns.sum())
 
 
 def _list_visits(graph: TaskGraph, comm: CommCosts) -> int:

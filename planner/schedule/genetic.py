@@ -46,7 +46,7 @@ def evolve(
         graph: tasks and edges.
         comm: transfer costs.
         schedules: valid schedules to start from, at least one.
-        children: lists to make, three schedules each.
+        children: lists to make in all, up to five schedules each.
         target_ns: stop here: a lower bound.
         seed: of the random choices.
         memory_limit: bytes a device; None for no limit.
@@ -172,16 +172,16 @@ def _evolve(lists: _Lists, orders: list[list[int]], children: int, target: int) 
     """The best schedule."""
     people: list[_Person] = []
     best: _Person | None = None
-    for made in range(children + SIZE):
+    for made in range(max(children, len(orders))):
         if made < len(orders):
             order = orders[made]
-        elif len(people) < min(SIZE, children + 1):
+        elif len(people) < SIZE:
             order = lists.disturbed(orders[made % len(orders)])
         else:
             order = lists.crossed(lists.pick(people), lists.pick(people))
         person = lists.decode(np.array(order, np.int64))
         if person is None:
-            if made >= SIZE and len(people) < SIZE:
+            if made >= SIZE and not people:
                 break  # the memory is too short for lists
             continue
         if best is None or person.length < best.length:
