@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -281,7 +281,8 @@ def _drafts(
             continue
         drafts.append(replace(_roomier(draft, setting, header) if name == "one-device" else draft, planner=name))
     if request.start is not None:
-        drafts.append(draft_from_plan(setting, request.start))
+        with suppress(InfeasibleError):
+            drafts.append(draft_from_plan(setting, request.start))
     request.progress("planned", len(names), len(names))
     return drafts, candidates
 

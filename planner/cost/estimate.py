@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from planner.cluster.sheets import DataSheet, sheet_for
 from planner.cluster.types import Device
-from planner.cost.floor import group_floor_ns
+from planner.cost.floor import Floor, op_floor
 from planner.cost.flops import family, is_view, op_flops
 from planner.cost.keys import group_key, segment_digest
 from planner.cost.model import Cost
@@ -91,8 +91,8 @@ class CostTable:
         ratio = self.calibration.get(name) or self.calibration.get((device.kind, ""), _ONE)
         return Cost(_scaled(group_ns(ops, sheet), ratio), False)
 
-    def floor_ns(self, ops: Sequence[OpContext], device: Device) -> int:
-        """The least that all shards of a group cost together, however it is split; see ``cost.floor``.
+    def floors(self, ops: Sequence[OpContext], device: Device) -> list[Floor]:
+        """The least that all shards of each operator of a group cost together, however they are split.
 
         Args:
             ops: a fused group of the unsplit graph.
@@ -101,12 +101,12 @@ class CostTable:
         Raises:
             ClusterError: if the device kind has no data sheet.
         """
-        whole = self.group_ns(ops, device)
-        if whole.ns == 0:
-            return 0
         sheet = sheet_for(device.kind, self.sheets)
-        estimated = max(group_ns(ops, sheet), 1)
-        return whole.ns * min(group_floor_ns(ops, sheet), estimated) // estimated
+        found = [op_floor(op, sheet) for op in ops]
+        whole, estimated = self.group_ns(ops, device).ns, group_ns(ops, sheet)
+        if whole == estimated or not estimated:
+            return found
+        return [Floor(f.work_ns * whole // estimated, f.launch_ns * whole // estimated) for f in found]
 
     @property
     def knows_segments(self) -> bool:

@@ -1,20 +1,20 @@
 """The least that an operator's shards cost together, however it is split: what bounds over all splits rest on.
 
-With estimated costs this is a theorem about the roofline (``roofline.py``). Shards share out the iterations: their
-operations add up to at least the operator's (halos add some), and the share of a device that a small product leaves
-idle only grows when it is cut. Every output element is written by some shard, and every input element read, except
-where an operator skips some: windows, and what moves data; of these only outputs and weights count. So sums over
-shards of operations / rate and of bytes / bandwidth are no less than the whole's, hence so is the sum of their maxima;
-and there is at least one kernel's overhead.
+With estimated costs (``roofline.py``), operator by operator, since a split may let other operators be fused:
 
-Measured costs obey no theorem: half an operator may take less than half. There the floor scales what was measured, and
-whoever knows measured shards has to take the least of both.
+- Arithmetic: shards share out the iterations, so their operations add up to at least the operator's (halos add some),
+  and the share of a device that a small product leaves idle only grows when it is cut.
+- Bytes: weights are read, by some shard, each of them. Other values count nothing: a fusion may keep them inside.
+- One kernel's overhead for an operator that starts one of its own whatever it is fused with: a convolution, a matrix
+  product, a recurrent operator.
+
+Measured costs obey no such law: half an operator may take less than half. There the floor scales what was measured,
+and no plan may be called worse for it than the best one seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from planner.cluster.sheets import DataSheet
 from planner.cost.flops import family, is_view
@@ -22,40 +22,29 @@ from planner.cost.roofline import compute_ns
 from planner.graph.op_graph import OpContext
 from planner.units import NS_PER_S
 
-# Not windows with strides, not what picks elements.
-_READS_ALL: Final = ("elementwise", "matmul", "rnn", "normalization")
+_ANCHORS: Final = ("conv", "depthwise", "matmul", "rnn")
 
 
-def group_floor_ns(ops: Sequence[OpContext], sheet: DataSheet) -> int:
-    """Least sum of the times of a group's shards, one kernel's overhead included; 0 if every operator is a view.
+class Floor(NamedTuple):
+    """The least time of all shards of an operator together.
 
-    Args:
-        ops: a fused group of the unsplit graph, in topological order.
-        sheet: the device's data sheet.
+    Attributes:
+        work_ns: what shards share out.
+        launch_ns: what each shard costs on top.
     """
-    working = [op for op in ops if not is_view(op)]
-    if not working:
-        return 0
-    compute = sum(compute_ns(op, sheet) for op in working)
-    return max(compute, _floor_bytes(ops, working) * NS_PER_S // sheet.bytes_per_s) + sheet.launch_ns
+
+    work_ns: int
+    launch_ns: int
 
 
-def _floor_bytes(ops: Sequence[OpContext], working: Sequence[OpContext]) -> int:
-    """Bytes that cross the group's border whatever its shards are: what it surely reads, and what it leaves behind."""
-    made = {name for op in ops for name in op.op.writes}
-    read = {name for op in ops for name in op.op.reads}
-    sizes: dict[str, int] = {}
-    for op in working:
-        for info in op.outputs:
-            if info is not None and info.name not in read:
-                sizes[info.name] = info.nbytes
-        for info, is_weight in zip(op.inputs, op.weights, strict=True):
-            if info is not None and info.name not in made and _surely_reads(op, is_weight):
-                sizes[info.name] = info.nbytes
-    return sum(sizes.values())
-
-
-def _surely_reads(op: OpContext, is_weight: bool) -> bool:
-    """Whether every element of an input is read, however the operator is split."""
+def op_floor(op: OpContext, sheet: DataSheet) -> Floor:
+    """The floor of one operator on one kind of device; zero for a view."""
+    if is_view(op):
+        return Floor(0, 0)
     group = family(op)
-    return group in _READS_ALL or (is_weight and group in ("conv", "depthwise"))
+    launch = sheet.launch_ns if group in _ANCHORS else 0
+    if group not in _ANCHORS:
+        # Where what is fused with it starts the kernel, and reads what it reads, only its arithmetic is left.
+        return Floor(max(compute_ns(op, sheet) - 1, 0), 0)
+    weights = sum(info.nbytes for info, own in zip(op.inputs, op.weights, strict=True) if info is not None and own)
+    return Floor(max(compute_ns(op, sheet) - 1, weights * NS_PER_S // sheet.bytes_per_s, 0), launch)

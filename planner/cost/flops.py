@@ -152,7 +152,11 @@ def _weight_index(op: OpContext) -> int:
 def _is_depthwise(op: OpContext) -> bool:
     groups = int(op.op.attr("group", 1))
     data = op.inputs[0] if op.inputs else None
-    return groups > 1 and data is not None and len(data.dims) > 1 and data.dims[1] == groups
+    if data is None or len(data.dims) < 2 or data.dims[1] != groups:
+        return False
+    # One channel in and out is a shard of one: it costs like its whole.
+    weight = op.inputs[_weight_index(op)]
+    return groups > 1 or (weight is not None and bool(weight.dims) and weight.dims[0] == 1)
 
 
 def _matmul(op: OpContext) -> int:

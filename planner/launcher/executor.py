@@ -118,9 +118,9 @@ class Executor:
                 reports = [self._workers[0].run_here(step, parcels[0], traced)]
             else:
                 reports = self._wait(step, parcels, traced, owners)
-        result = self._result(reports)
-        if result.timings:
-            self._last_ns = result.timings[-1].end_ns - result.timings[0].start_ns
+            result = self._result(reports)
+            if result.timings:
+                self._last_ns = result.timings[-1].end_ns - result.timings[0].start_ns
         return result
 
     def run_whole(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> tuple[list[Array], StepTimings] | None:

@@ -127,7 +127,7 @@ class PlannedSession:
             raise InputError("run options are not supported", expected="None")
         names = self._requested(output_names)
         if self._whole and self._all_usual(input_feed):
-            found = self._executor.run_whole(names, input_feed)
+            found = self._executor.run_whole(names, {name: input_feed[name] for name in self._usual})
             if found is not None:
                 values, self._timings = found
                 return values

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from planner.errors import FddpsError
+from planner.errors import ExecutionError, FddpsError
 from planner.graph.op_graph import Array
 from planner.runtime.devices import LocalDevice
 from planner.runtime.session import SegmentSession, execution_error
@@ -173,8 +173,15 @@ class Worker:
         if cores == before:
             yield
             return
-        os.sched_setaffinity(0, cores)
         try:
+            try:
+                os.sched_setaffinity(0, cores)
+            except OSError as problem:
+                raise ExecutionError(
+                    f"the core cannot be used: {problem.strerror}",
+                    where=self.device.name,
+                    next_step="open the plan again",
+                ) from None
             yield
         finally:
             os.sched_setaffinity(0, before)

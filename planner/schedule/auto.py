@@ -31,12 +31,16 @@ Scheduler = Callable[..., Schedule]
 # Tasks and edges visited by the search: about 60 ns each, all told.
 WORK: Final = {"quick": 300_000, "normal": 1_200_000, "thorough": 40_000_000}
 # Schedulers in O((tasks + edges) devices), or nearly; and those that need more, with the most tasks they are run on.
-_FAST: Final[tuple[Scheduler, ...]] = (heft, ready_dcp)
+_FAST: Final[tuple[Scheduler, ...]] = (heft,)
 _SLOW: Final[tuple[tuple[Scheduler, int], ...]] = ((dcp, 2_000), (peft, 20_000), (etf, 20_000), (mp_dps, 20_000))
 # The search starts from this many of the best, and shares the work out among them.
 STARTS: Final = 2
 # Above so many tasks lists are too long to be crossed; above so many, search is window by window.
 MOST_LISTS: Final = 400
+# Larger graphs are scheduled in one pass: a window costs a pass over all tasks. Times devices, squared: what looking
+# ahead to a child on every device costs.
+MOST_WINDOWS: Final = 30_000
+MOST_LOOKAHEAD: Final = 100_000_000
 # Handling a list, in visits; and how much more work goes into lists where they are the better search.
 LIST_VISITS: Final = 20_000
 LISTS: Final = 6
@@ -69,6 +73,7 @@ def auto(
     require_devices(graph)
     target = lower_bound_ns(graph)
     found: list[Schedule] = []
+    small = graph.num_tasks <= MOST_WINDOWS
     for scheduler in starters(graph):
         try:
             found.append(scheduler(graph, comm, memory_limit=memory_limit))
@@ -84,6 +89,8 @@ def auto(
         share = LISTS if _delays_are_small(graph, comm) else 1
         children = share * WORK[effort] // 2 // (8 * _list_visits(graph, comm) + LIST_VISITS)
         best = evolve(graph, comm, found, children=children, target_ns=target, seed=seed, memory_limit=memory_limit)
+    if not small:
+        return best
     if graph.num_tasks > WHOLE:
         work = WORK[effort] * max(1, graph.num_tasks // WHOLE)
         return improve_windows(graph, comm, best, work=work, target_ns=target, seed=seed, memory_limit=memory_limit)
@@ -123,7 +130,8 @@ def visits_of(graph: TaskGraph, comm: CommCosts) -> int:
 def starters(graph: TaskGraph) -> list[Scheduler]:
     """Schedulers to start from: those that a graph of this size allows."""
     slow = [scheduler for scheduler, most in _SLOW if graph.num_tasks <= most]
-    return [*_FAST, *slow, on_one_device]
+    ahead = [ready_dcp] if graph.num_tasks * graph.num_devices**2 <= MOST_LOOKAHEAD else []
+    return [*_FAST, *ahead, *slow, on_one_device]
 
 
 def on_one_device(graph: TaskGraph, comm: CommCosts, *, memory_limit: Sequence[int] | None = None) -> Schedule:
@@ -135,10 +143,11 @@ def on_one_device(graph: TaskGraph, comm: CommCosts, *, memory_limit: Sequence[i
     """
     require_devices(graph)
     total = graph.compute_ns.sum(axis=0).tolist()
+    need = 0 if memory_limit is None else device_need(graph, [0] * graph.num_tasks)[0]
     for device in sorted(range(graph.num_devices), key=lambda device: (total[device], device)):
         schedule = one_device(graph, device)
         if graph.allowed is not None and not graph.allowed[:, device].all():
             continue
-        if memory_limit is None or device_need(graph, schedule.device)[device] <= memory_limit[device]:
+        if memory_limit is None or need <= memory_limit[device]:
             return schedule
     raise InfeasibleError("no device may and can hold the whole graph", next_step="use another planner, or more memory")

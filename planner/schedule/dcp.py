@@ -85,7 +85,7 @@ def dcp(graph: TaskGraph, comm: CommCosts, *, memory_limit: Sequence[int] | None
     placed, start = _schedule_all(prob, memory_of(graph, memory_limit), task_ns, edge_ns)
     if (placed < 0).any():
         order = priority_order(prob.links, bottom_levels(prob.links, task_ns, edge_ns))
-        where = pack(graph, memory_limit or ())
+        where = pack(graph, memory_limit)
         placed, start = place_in_order(prob, memory_of(graph, None), order, where, NO_TABLE)
     return to_schedule(prob, placed, start)
 

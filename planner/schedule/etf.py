@@ -5,8 +5,8 @@ on Computing 18(2), 1989. Of all pairs of a ready task and a device, the pair wi
 equal ones the task with the highest static level (longest path of mean costs to an exit, without delays), then the
 lower number, then the first device. No idle slot is used.
 
-Device-ready times only grow, so a pair's earliest start only grows: a heap of each ready task's best pair, checked
-when it comes to the top, finds the same pair as a search of all.
+Device-ready times only grow, so a pair's earliest start only grows: a heap of each ready task's best pair finds, by
+looking at those whose key is not later than the best start seen, the same pair as a search of all.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def earliest_first(prob: Problem, held: Held, level: I64, favourite: I64 | None 
     arrival: dict[int, I64] = {}
     heap: list[tuple[int, int, int, int]] = []
 
-    def best(task: int) -> tuple[int, int, int, int]:
+    def best(task: int, kept: bool) -> tuple[int, int, int, int]:
+        """(Start, -level, task, device); ``kept``: devices kept for favourite children are not free before those."""
         begin = np.maximum(arrival[task], free)
         begin[~held.fitting(task)] = NEVER
-        if favourite is not None:
-            # A device kept for another task's favourite child is not free before that child could start there.
+        if kept and favourite is not None:
             for device in np.flatnonzero((reserved >= 0) & (reserved != task)).tolist():
                 begin[device] = max(begin[device], _urgent(prob, placed, finish, int(reserved[device]), device))
         device = int(np.argmin(begin))
@@ -81,14 +81,22 @@ def earliest_first(prob: Problem, held: Held, level: I64, favourite: I64 | None 
 
     for task in np.flatnonzero(waiting == 0).tolist():
         arrival[task] = arrivals(prob, task, placed, finish)
-        heapq.heappush(heap, best(task))
+        heapq.heappush(heap, best(task, False))
     while heap:
-        top = heapq.heappop(heap)
-        now = best(top[2])
-        if now[:1] > top[:1] or now[3] != top[3]:
-            heapq.heappush(heap, now)
-            continue
-        begin, _, task, device = now
+        # Keys are starts without reservations as they were once: never too late. All that could be first are looked at.
+        chosen: tuple[int, int, int, int] | None = None
+        seen = []
+        while heap and (chosen is None or heap[0][:2] <= chosen[:2]):
+            task = heapq.heappop(heap)[2]
+            now = best(task, True)
+            seen.append(best(task, False))
+            if chosen is None or now < chosen:
+                chosen = now
+        assert chosen is not None
+        begin, _, task, device = chosen
+        for key in seen:
+            if key[2] != task:
+                heapq.heappush(heap, key)
         if begin >= NEVER:
             held.refuse()
         placed[task], start[task] = device, begin
@@ -103,7 +111,7 @@ def earliest_first(prob: Problem, held: Held, level: I64, favourite: I64 | None 
             waiting[child] -= 1
             if waiting[child] == 0:
                 arrival[child] = arrivals(prob, child, placed, finish)
-                heapq.heappush(heap, best(child))
+                heapq.heappush(heap, best(child, False))
     return placed, start
 
 

@@ -7,7 +7,7 @@ has the memory, and spill over to the next one; the others, in the order of thei
 idle slots used. Operators run by their start times.
 
 Ours, where that is silent: of devices with equal sums the first; where the critical path's memory leaves no room for
-the others, all operators go by earliest finish. Splitting (OS-DPOS) is in ``fastt_splits.py``.
+the others, all operators go by earliest finish. Splitting (OS-DPOS) is in ``fastt_drafts.py``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.errors import InfeasibleError
 from planner.graph.paths import bottom_levels, critical_path
 from planner.graph.task_graph import I64, CommCosts, Schedule, TaskGraph
-from planner.schedule.lists import NO_TABLE, place_ahead, priority_order, require_devices
-from planner.schedule.memory import Held, device_need
-from planner.schedule.timeline import Problem, problem
+from planner.schedule.lists import NO_TABLE, place_ahead, place_in_order, priority_order, require_devices
+from planner.schedule.memory import Held, device_need, memory_of
+from planner.schedule.timeline import Problem, problem, to_schedule
 
 
 def fastt(graph: TaskGraph, comm: CommCosts, *, memory_limit: Sequence[int] | None = None) -> Schedule:
@@ -32,16 +31,18 @@ def fastt(graph: TaskGraph, comm: CommCosts, *, memory_limit: Sequence[int] | No
     path = critical_path(prob.links, task_ns, edge_ns)
     order = priority_order(prob.links, bottom_levels(prob.links, task_ns, edge_ns))
     fixed = _path_devices(graph, path, memory_limit)
-    try:
-        found = place_ahead(graph, prob, order, NO_TABLE, memory_limit, fixed)
-    except InfeasibleError:
-        found = None
-    if found is not None and (
-        memory_limit is None
-        or all(need <= limit for need, limit in zip(device_need(graph, found.device), memory_limit, strict=True))
-    ):
-        return found
+    placed, start = place_in_order(prob, memory_of(graph, memory_limit), order, fixed, NO_TABLE)
+    if (placed >= 0).all() and _fits(graph, placed, memory_limit):
+        return to_schedule(prob, placed, start)
     return place_ahead(graph, prob, order, NO_TABLE, memory_limit)
+
+
+def _fits(graph: TaskGraph, placed: I64, memory_limit: Sequence[int] | None) -> bool:
+    """Whether a placement keeps the limits: tasks of the path were put down without looking."""
+    if memory_limit is None:
+        return True
+    need = device_need(graph, placed.tolist())
+    return all(used <= limit for used, limit in zip(need, memory_limit, strict=True))
 
 
 def largest_costs(prob: Problem) -> tuple[I64, I64]:
@@ -72,4 +73,9 @@ def _path_devices(graph: TaskGraph, path: Sequence[int], memory_limit: Sequence[
             return np.full(graph.num_tasks, -1, np.int64)
         fixed[task] = ranked[current]
         held.add(task, ranked[current])
+    if graph.together is not None:
+        # Who must stay with a task of the path is there before others could lead it elsewhere.
+        for task in path:
+            if graph.together[task] >= 0:
+                fixed[graph.together == graph.together[task]] = fixed[task]
     return fixed

@@ -20,6 +20,7 @@ from planner.schedule.critical_ops import critical_ops
 from planner.schedule.drafts import Draft, Setting, batch_splits, finish, list_schedule_of
 from planner.schedule.fastt import fastt
 from planner.schedule.lists import schedule_fixed
+from planner.schedule.memory import device_need
 from planner.split.propagate import sizes_for
 from planner.split.types import SplitAxis, SplitSpec
 
@@ -36,9 +37,13 @@ def fastt_dp_draft(setting: Setting) -> Draft:
     """FastT from the data-parallel graph.
 
     Raises:
-        InfeasibleError: if no input has a batch to cut, or the model does not fit one device.
+        InfeasibleError: if no input has a batch to cut.
     """
     splits = batch_splits(setting)
+    whole = setting.workloads.build(()).tasks
+    need = device_need(whole, [0] * whole.num_tasks)[0]
+    if need > max(setting.memory_limit):
+        return _search(setting, "fastt-dp", ())  # what does not fit one device has no data-parallel graph
     if not splits:
         raise InfeasibleError("no input has a batch of two or more that operators can be split along")
     return _search(setting, "fastt-dp", splits)

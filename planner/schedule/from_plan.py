@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from planner.errors import PlanError
 from planner.graph.task_graph import Schedule
 from planner.plan.schema import Plan
 from planner.schedule.cut import cut_at
-from planner.schedule.drafts import Draft, Setting, finish
+from planner.schedule.drafts import Draft, Setting, all_cores_draft, finish
 from planner.schedule.lists import obeying, schedule_fixed
 from planner.schedule.workload import Workload
 from planner.split.types import SplitSpec
@@ -21,7 +23,13 @@ def draft_from_plan(setting: Setting, plan: Plan) -> Draft:
 
     A split stays if the operator still has the axis, of the same extent. A task stays on its device if that is still
     there; new tasks go where their first known neighbour is. If every task is known, order and segments stay too.
+
+    Raises:
+        InfeasibleError: if it was one session over all cores, and these devices have none.
     """
+    spanning = {device.name for device in plan.cluster.devices if device.members}
+    if any(queue.segments for queue in plan.devices if queue.device in spanning):
+        return replace(all_cores_draft(setting), planner=NAME)
     workload = _workload(setting, plan)
     number = {device.name: position for position, device in enumerate(setting.cluster.devices)}
     home: dict[str, int] = {}

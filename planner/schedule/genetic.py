@@ -77,6 +77,8 @@ class _Lists:
 
     def __init__(self, prob: Problem, memory: Memory, seed: int) -> None:
         self._prob, self._back, self._memory = prob, _reversed(prob), memory
+        # Of tasks without any length, numbers tell which comes first: rising forward, falling backward.
+        self._number = np.arange(len(prob.compute))
         self._anywhere = np.full(len(prob.compute), -1, np.int64)
         self._random = random.Random(seed)
         edges = zip(prob.links.src.tolist(), prob.links.dst.tolist(), strict=True)
@@ -92,12 +94,16 @@ class _Lists:
             if person is None:
                 return None
             placed, start = place_in_order(
-                self._back, self._memory, np.lexsort((-person.start, -person.finish)), self._anywhere, NO_TABLE
+                self._back,
+                self._memory,
+                np.lexsort((-self._number, -person.start, -person.finish)),
+                self._anywhere,
+                NO_TABLE,
             )
             if placed.min() < 0:
                 return person
             finish = start + self._back.compute[np.arange(len(start)), placed]
-            better = self._forward(np.lexsort((-start, -finish)))
+            better = self._forward(np.lexsort((self._number, -start, -finish)))
             if better is None or better.length >= person.length:
                 return person
             person = better

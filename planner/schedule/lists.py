@@ -70,14 +70,14 @@ def place_ahead(
         order: [tasks] topological.
         ahead: [tasks, devices] to be added to the finish on a device; ``NO_TABLE`` for nothing.
         memory_limit: bytes a device; None for no limit.
-        fixed: [tasks] device that a task must run on, -1 for any; these do not count against the limits.
+        fixed: [tasks] device that a task must run on, -1 for any; whether there is room for it is not looked at.
 
     Raises:
         InfeasibleError: if the weights do not fit.
     """
     where = np.full(graph.num_tasks, -1, np.int64) if fixed is None else fixed
     placed, start = place_in_order(prob, memory_of(graph, memory_limit), order, where, ahead)
-    if memory_limit is not None and (placed < 0).any():
+    if (placed < 0).any():
         placed, start = place_in_order(prob, memory_of(graph, None), order, pack(graph, memory_limit), NO_TABLE)
     return to_schedule(prob, placed, start)
 

@@ -43,7 +43,7 @@ def m_sct(graph: TaskGraph, comm: CommCosts, *, memory_limit: Sequence[int] | No
             continue
         found.append(to_schedule(prob, *placed))
     if not found:
-        return schedule_fixed(graph, comm, pack(graph, memory_limit or ()))
+        return schedule_fixed(graph, comm, pack(graph, memory_limit))
     return min(found, key=lambda schedule: schedule.makespan_ns)
 
 

@@ -28,7 +28,7 @@ def m_topo(graph: TaskGraph, comm: CommCosts, *, memory_limit: Sequence[int] | N
         if placed is not None:
             found.append(schedule_fixed(graph, comm, placed))
     if not found:
-        found.append(schedule_fixed(graph, comm, pack(graph, memory_limit or ())))
+        found.append(schedule_fixed(graph, comm, pack(graph, memory_limit)))
     return min(found, key=lambda schedule: schedule.makespan_ns)
 
 

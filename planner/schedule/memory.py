@@ -233,7 +233,7 @@ def _pack(memory: Memory, order: I64) -> I64:
     return placed
 
 
-def pack(graph: TaskGraph, memory_limit: Sequence[int]) -> I64:
+def pack(graph: TaskGraph, memory_limit: Sequence[int] | None) -> I64:
     """[tasks] a placement that fits, found by weights alone: for graphs that a scheduler's greedy choices do not fit.
 
     First fit in topological order, which keeps neighbours together; if that fails, first fit decreasing

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.graph.task_graph import I64, CommCosts, Schedule, TaskGraph
-from planner.schedule.lists import require_devices, schedule_fixed
+from planner.schedule.lists import obeying, require_devices, schedule_fixed
 from planner.schedule.memory import device_need, pack
 
 MOST_CUTS = 1000
@@ -26,7 +26,7 @@ def pipeline(graph: TaskGraph, comm: CommCosts, *, memory_limit: Sequence[int] |
     require_devices(graph)
     found: Schedule | None = None
     for count in range(1, graph.num_devices + 1):
-        stage = stages(graph, comm, count)
+        stage = obeying(graph, stages(graph, comm, count))
         if memory_limit is not None and any(
             need > limit for need, limit in zip(device_need(graph, stage.tolist()), memory_limit, strict=True)
         ):
@@ -34,7 +34,7 @@ def pipeline(graph: TaskGraph, comm: CommCosts, *, memory_limit: Sequence[int] |
         schedule = schedule_fixed(graph, comm, stage)
         if found is None or schedule.makespan_ns < found.makespan_ns:
             found = schedule
-    return schedule_fixed(graph, comm, pack(graph, memory_limit or ())) if found is None else found
+    return schedule_fixed(graph, comm, pack(graph, memory_limit)) if found is None else found
 
 
 def stages(graph: TaskGraph, comm: CommCosts, count: int) -> I64:

@@ -89,7 +89,7 @@ def ready_dcp(graph: TaskGraph, comm: CommCosts, *, memory_limit: Sequence[int] 
         if best is None or found.makespan_ns < best.makespan_ns:
             best = found
     if best is None:
-        where = pack(graph, memory_limit or ())
+        where = pack(graph, memory_limit)
         order = priority_order(prob.links, tail)
         best = to_schedule(prob, *place_in_order(prob, memory_of(graph, None), order, where, NO_TABLE))
     return best

@@ -2,17 +2,15 @@
 
 Two bounds, the larger counts:
 
-- Work. However operators are split, the shards of a group of operators cost at least its floor (``cost.floor``) on
-  each device. For any shares ``x`` of the devices, non-negative and adding up to 1, the step is at least the sum over
-  groups of the least over devices of ``x[d] * floor[g, d]`` (the dual of sharing all work out fractionally). For equal
-  devices equal shares are best; for different ones a few shares between "equal" and "by speed" are tried: each gives a
-  valid bound.
-- Path. On a path of groups each contributes its overhead, and its floor divided by as many shards as its rule allows:
-  by the extents of its two longest axes. Where shards may depend on a part of the inputs only (what joins, picks or
-  pads), the path starts anew.
+- Work. However operators are split, the shards of each cost at least its floor (``cost.floor``) on each device. For any
+  shares ``x`` of the devices, non-negative and adding up to 1, the step is at least the sum over operators of the least
+  over devices of ``x[d] * floor[op, d]`` (the dual of sharing all work out fractionally). For equal devices equal
+  shares are best; for different ones a few between "equal" and "by speed" are tried: each gives a valid bound.
+- Path. On a path each operator contributes its overhead, and its work divided by as many shards as its rule allows: by
+  the extents of its two longest axes. Where shards may depend on a part of the inputs only (what joins, picks or pads),
+  the path starts anew.
 
-With measured costs shards may cost less than the floor: the least seen in any split that was built counts then, and
-the bound holds for those splits.
+With measured costs shards may cost less than the floor; who uses these bounds then says so.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from typing import Final
 
 import numpy as np
 
+from planner.cost.floor import Floor
 from planner.graph.op_graph import Op
 from planner.graph.task_graph import I64
 from planner.schedule.drafts import Setting
@@ -36,15 +35,17 @@ _PARTIAL: Final = frozenset(
 def any_split_bound_ns(setting: Setting) -> int:
     """The larger of both bounds."""
     workload = setting.workloads.build(())
-    floor = _floors(setting, workload)
-    return max(work_bound_ns(floor), _path_bound_ns(setting, workload, floor))
+    floors = _floors(setting, workload)
+    work = [[f.work_ns + f.launch_ns for f in row] for rows in floors for row in rows]
+    table = np.array(work, np.int64).reshape(-1, len(setting.cluster.devices))
+    return max(work_bound_ns(table), _path_bound_ns(setting, workload, floors))
 
 
 def work_bound_ns(floor: I64) -> int:
     """Bound by work.
 
     Args:
-        floor: [groups, devices] least cost of each group's shards together.
+        floor: [operators, devices] least cost of each operator's shards together.
     """
     if not floor.size:
         return 0
@@ -60,32 +61,31 @@ def work_bound_ns(floor: I64) -> int:
     return best
 
 
-def _floors(setting: Setting, workload: Workload) -> I64:
-    """[groups, devices] least cost of all shards of each group together."""
+def _floors(setting: Setting, workload: Workload) -> list[list[list[Floor]]]:
+    """[groups][operators][devices] least cost of all shards together."""
     graph = workload.split.graph
-    measured = setting.costs.profile is not None and bool(setting.costs.profile.entries)
     by_kind = {device.kind: device for device in setting.cluster.devices}
-    rows = []
+    found = []
     for members in workload.groups.members:
         contexts = [graph.context(op) for op in members]
-        floors = {kind: setting.costs.floor_ns(contexts, device) for kind, device in by_kind.items()}
-        row = [floors[device.kind] for device in setting.cluster.devices]
-        if measured:
-            least = [setting.workloads.least[op.name].all_ns for op in members if op.name in setting.workloads.least]
-            row = [min(value, *least) if least else value for value in row]
-        rows.append(row)
-    return np.array(rows, np.int64).reshape(-1, len(setting.cluster.devices))
+        floors = {kind: setting.costs.floors(contexts, device) for kind, device in by_kind.items()}
+        kinds = [device.kind for device in setting.cluster.devices]
+        found.append([[floors[kind][number] for kind in kinds] for number in range(len(members))])
+    return found
 
 
-def _path_bound_ns(setting: Setting, workload: Workload, floor: I64) -> int:
+def _path_bound_ns(setting: Setting, workload: Workload, floors: list[list[list[Floor]]]) -> int:
     """Bound by the longest path."""
-    least = floor.min(axis=1, initial=np.iinfo(np.int64).max) if floor.size else np.zeros(0, np.int64)
     tasks = workload.tasks
     head = np.zeros(tasks.num_tasks, np.int64)
     own = np.zeros(tasks.num_tasks, np.int64)
     restart = np.zeros(tasks.num_tasks, bool)
     for task, members in enumerate(workload.groups.members):
-        own[task] = int(least[task]) // max(_most_shards(setting, op) for op in members)
+        # The operators of a group follow each other or stand side by side: the longest of them counts.
+        own[task] = max(
+            min(f.launch_ns + f.work_ns // _most_shards(setting, op) for f in row)
+            for op, row in zip(members, floors[task], strict=True)
+        )
         restart[task] = any(op.op_type in _PARTIAL for op in members)
     for src, dst in zip(tasks.edge_src.tolist(), tasks.edge_dst.tolist(), strict=True):
         if not restart[dst]:

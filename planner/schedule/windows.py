@@ -165,5 +165,8 @@ def _room(memory: Memory, placed: I64, part: I64) -> Memory:
     np.add.at(used, pairs[1], memory.weights[pairs[0]])
     groups, group = np.unique(memory.group[part], return_inverse=True)
     weights = memory.weights[groups]
+    outside = int(memory.working[~inner].max(initial=0))
     room = np.maximum(memory.limit - used, 0)
-    return Memory(weights, group.astype(np.int64), memory.working[part], room, allowed, nobody)
+    # A device needs its weights and the largest working set: that of a task outside counts as well, wherever it runs.
+    working = np.maximum(memory.working[part], outside)
+    return Memory(weights, group.astype(np.int64), working, room, allowed, nobody)

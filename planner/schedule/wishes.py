@@ -79,7 +79,17 @@ class Wishes:
                             where="--pin",
                             expected="one device for them",
                         )
-        return allowed, self._together(names)
+        together = self._together(names)
+        if allowed is not None and together is not None:
+            for number in np.unique(together[together >= 0]).tolist():
+                kept = np.flatnonzero(together == number)
+                allowed[kept] = allowed[kept].all(axis=0)
+                if not allowed[kept[0]].any():
+                    shown = " and ".join(names[group][0] for group in kept[:4].tolist())
+                    raise UsageError(
+                        f"{shown} are kept together and pinned apart", where="--keep-together", expected="one device"
+                    )
+        return allowed, together
 
     def _together(self, names: Sequence[Sequence[str]]) -> I64 | None:
         """Groups that match one expression share a number; expressions that share a group are one."""
