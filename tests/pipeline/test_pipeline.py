@@ -241,17 +241,17 @@ def pinned_devices(plan: Plan, prefix: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("planner", ["heft", "dcp", "etf", "mp-dps", "fastt", "data-parallel", "pipeline", "auto"])
+@pytest.mark.parametrize("planner", [name for name in PLANNERS if name not in ("one-device", "all-cores")])
 def test_pins_and_operators_kept_together_are_obeyed_by_every_planner(planner: str) -> None:
     ops = [op.name for op in load_model(model_path("cnn"), LoadOptions()).graph.ops]
     convs = [name for name in ops if "conv" in name.lower()]
     assert len(convs) > 3
     pin, first, second = convs[1], convs[2], convs[-1]
-    wishes = Wishes(((f"^{pin}$", "cuda:2"),), (f"^({first}|{second})$",))
+    wishes = Wishes(((f"^{pin}$", "cuda:2"), (f"^{second}$", "cuda:3")), (f"^({first}|{second})$",))
     plan = planned("cnn", "4-v100", planner=planner, wishes=wishes)
     assert violations(plan) == []
     assert pinned_devices(plan, pin) == {"cuda:2"}
-    assert len(pinned_devices(plan, first) | pinned_devices(plan, second)) == 1
+    assert pinned_devices(plan, first) | pinned_devices(plan, second) == {"cuda:3"}
 
 
 @pytest.mark.parametrize(

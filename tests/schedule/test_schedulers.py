@@ -16,6 +16,7 @@ from planner.schedule.bare import uniform_comm
 from planner.schedule.bounds import lower_bound_ns, work_bound_ns
 from planner.schedule.checker import violations
 from planner.schedule.dcp import dcp
+from planner.schedule.genetic import evolve
 from planner.schedule.heft import heft
 from planner.schedule.lists import list_schedule, one_device, schedule_fixed
 from planner.schedule.memory import device_need
@@ -32,6 +33,10 @@ def improved_one_device(graph: TaskGraph, comm: CommCosts) -> Schedule:
     return tabu(graph, comm, one_device(graph), steps=300)
 
 
+def evolved(graph: TaskGraph, comm: CommCosts) -> Schedule:
+    return evolve(graph, comm, [one_device(graph)], children=60)
+
+
 def windows_of_one_device(graph: TaskGraph, comm: CommCosts) -> Schedule:
     return improve_windows(graph, comm, one_device(graph), work=5_000, size=5)
 
@@ -43,6 +48,7 @@ SCHEDULERS: dict[str, Scheduler] = {
     **{p.name: p.on_tasks for p in PLANNERS.values() if p.on_tasks is not None and p.name != "auto"},
     "auto": lambda graph, comm: auto(graph, comm, effort="quick"),
     "tabu": improved_one_device,
+    "genetic": evolved,
     "windows": windows_of_one_device,
     "one_device": lambda graph, comm: one_device(graph),
     "fixed": lambda graph, comm: schedule_fixed(graph, comm, np.arange(graph.num_tasks) % graph.num_devices),
@@ -250,6 +256,35 @@ def test_packing_helps_where_greedy_choices_strand_a_task(scheduler: Callable[..
     graph = task_graph([[1, 1], [1, 1], [1, 1]], weights=[40, 40, 100])
     schedule = scheduler(graph, uniform_comm(2), memory_limit=[100, 100])
     assert schedule.device[0] == schedule.device[1] != schedule.device[2]
+
+
+@settings(max_examples=60)
+@given(problem=problems(max_devices=3), data=st.data())
+def test_searches_keep_order_among_tasks_without_length(
+    problem: tuple[TaskGraph, CommCosts], data: st.DataObject
+) -> None:
+    graph, comm = problem
+    idle = data.draw(st.lists(st.booleans(), min_size=graph.num_tasks, max_size=graph.num_tasks))
+    graph = replace(graph, compute_ns=np.where(np.array(idle, bool).reshape(-1, 1), 0, graph.compute_ns % 20))
+    for search in (evolved, improved_one_device, windows_of_one_device):
+        assert violations(graph, comm, search(graph, comm)) == []
+
+
+@settings(max_examples=40)
+@given(problem=problems(), data=st.data())
+def test_windows_keep_memory_limits(problem: tuple[TaskGraph, CommCosts], data: st.DataObject) -> None:
+    graph, comm = problem
+    n = graph.num_tasks
+    sizes = st.lists(st.integers(0, 50), min_size=n, max_size=n)
+    weights, outputs = (np.array(data.draw(sizes), np.int64) for _ in range(2))
+    graph = replace(graph, weight_bytes=weights, output_bytes=outputs)
+    before = heft(graph, comm)
+    # Just enough for what is there.
+    limit = device_need(graph, before.device)
+    after = improve_windows(graph, comm, before, work=5_000, size=5, memory_limit=limit)
+    assert violations(graph, comm, after) == []
+    assert after.makespan_ns <= before.makespan_ns
+    assert all(a <= b for a, b in zip(device_need(graph, after.device), limit, strict=True))
 
 
 @settings(max_examples=40)
