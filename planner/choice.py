@@ -87,7 +87,8 @@ def choose(
     why = f"{why}; {draft.gain}" if draft.gain else why
     plan = with_candidates(best, why, candidates, one, bounds)
     if request.start is not None and plan.planner == NAME:
-        plan = plan.model_copy(update={"planner": request.start.planner})
+        why = f"kept from the plan that was started from ('{NAME}'): {why}"
+        plan = plan.model_copy(update={"planner": request.start.planner, "why": why})
     return plan, _plan_notes(plan)
 
 

@@ -72,6 +72,8 @@ def make_plan(request: Request) -> Outcome:
         if failed and not request.load.feeds:
             notes += ("plans were run on random inputs; give others with --inputs if those are at fault",)
         running_s = time.perf_counter() - start
+    if request.start is not None and request.start.model.digest != model.digest:
+        notes += ("the plan to start from is for another model or other shapes: what fits of it is kept",)
     seen = [draft.planner for draft in drafts if all(key in table.entries for key in segment_keys(draft))]
     plan, more = choose(request, setting, header, drafts, candidates, seen)
     return Outcome(plan, table, (*model.notes, *notes, *more), time.perf_counter() - begin - running_s)

@@ -11,6 +11,7 @@ import click
 from planner.cli.options import (
     FILE,
     SizeType,
+    check_new_file,
     device_options,
     load_options,
     model_options,
@@ -88,6 +89,8 @@ def command(terminal: Terminal, model: Path, planners: str, output: Path | None,
     with terminal.progress() as progress:
         found, notes = compare_request(replace(request, progress=progress), hardware, names, given["cache"])
     terminal.notes(notes)
+    if hardware.measure:
+        terminal.note("no plan was run: those of many pieces rest on the times of their operators, see fddps plan")
     rows = [row(each) for each in found]
     if output is not None:
         _write(output, rows)
@@ -115,7 +118,7 @@ def _names(planners: str) -> list[str]:
 
 def _check_output(output: Path, model: Path, given: dict[str, Any], force: bool) -> None:
     """Whether the table can be written, before any work."""
-    from planner.errors import OutputError, UsageError
+    from planner.errors import UsageError
 
     if output.suffix not in (".json", ".csv"):
         raise UsageError(f"'{output.name}'", where="-o", expected="a name that ends in .json or .csv")
@@ -123,10 +126,7 @@ def _check_output(output: Path, model: Path, given: dict[str, Any], force: bool)
     refuse_same_file(
         output, "name another one with -o", model, given["inputs"], given["cluster"], profile, given["cache"]
     )
-    if output.is_dir() or not output.absolute().parent.is_dir():
-        raise OutputError("no file can be written there", where=str(output), next_step="check the path")
-    if output.exists() and not force:
-        raise OutputError("the file exists", where=str(output), next_step="use --force, or another name")
+    check_new_file(output, force=force)
 
 
 def row(compared: Compared) -> dict[str, Any]:

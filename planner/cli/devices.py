@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import with_terminal
+from planner.cli.options import FILE, with_terminal
 from planner.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -17,24 +18,27 @@ _EPILOG = """\b
 Examples:
   fddps devices
   fddps devices --cpus 2      # the core groups that --cpus 2 makes
+  fddps devices --cluster cluster.yaml    # what a cluster description means
 """
 
 
 @click.command("devices", epilog=_EPILOG, short_help="List GPUs and CPU core groups, memory, links.")
 @click.option("--cpus", default="1", show_default=True, metavar="N|NxC", help="How to group the cores.")
+@click.option("--cluster", type=FILE, help="List the devices of a cluster description (YAML) instead.")
 @with_terminal
-def command(terminal: Terminal, cpus: str) -> None:
+def command(terminal: Terminal, cpus: str, cluster: Path | None) -> None:
     """List the GPUs and the CPU core groups of this machine, their memory and the links between them."""
     from planner.cluster.cpu import cpu_devices
-    from planner.cluster.gpu import discover
+    from planner.cluster.gpu import Discovery, discover
+    from planner.cluster.load import load_cluster
 
-    found = discover()
-    cluster = cpu_devices(cpus)
+    found = Discovery((), {}) if cluster is not None else discover()
+    devices = load_cluster(cluster) if cluster is not None else cpu_devices(cpus)
     if terminal.json:
-        terminal.result(_data(found, cluster))
+        terminal.result(_data(found, devices))
         return
-    _show(terminal, found, cluster)
-    if not found.gpus:
+    _show(terminal, found, devices)
+    if not found.gpus and cluster is None:
         terminal.note(f"no GPUs: {found.reason or 'NVML reports none'}; plan for some with --profile v100-sxm2-16gb")
 
 

@@ -122,6 +122,21 @@ def refuse_same_file(output: Path, option: str, *used: Path | None) -> None:
             )
 
 
+def check_new_file(output: Path, *, force: bool) -> None:
+    """Whether a file can be written, before any work is done.
+
+    Raises:
+        OutputError: if the folder is not there or cannot be written, or the file exists and is not to be replaced.
+    """
+    import os
+
+    folder = output.absolute().parent
+    if output.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise OutputError("no file can be written there", where=str(output), next_step="check the path")
+    if output.exists() and not force:
+        raise OutputError("the file exists", where=str(output), next_step="use --force, or another name")
+
+
 def with_terminal(function: Function) -> Function:
     """Adds ``--json``, ``-v`` and ``-q``; the command gets one :class:`Terminal`."""
 
@@ -227,6 +242,8 @@ def parse_sizes(values: Iterable[str]) -> dict[str, int]:
     for name, text in split_pairs(values, "--max-memory", "a device and a size such as cuda:0=8GiB").items():
         try:
             found[name] = parse_size(text)
+            if not found[name]:
+                raise ValueError("no memory at all")
         except ValueError as problem:
             raise UsageError(str(problem), where="--max-memory", expected="a size such as 8GiB") from None
     return found

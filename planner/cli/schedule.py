@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from planner.cli.options import FILE, refuse_same_file, with_terminal
+from planner.cli.options import FILE, check_new_file, refuse_same_file, with_terminal
 from planner.cli.terminal import Terminal
 
 _EPILOG = """\b
@@ -50,7 +50,7 @@ def command(terminal: Terminal, tasks: Path, output: str, force: bool, **given: 
     import json
 
     from planner.bare_tasks import schedule_file
-    from planner.errors import OutputError, UsageError
+    from planner.errors import UsageError
     from planner.plan.atomic import write_text_atomically
 
     to_file = output != "-"
@@ -58,8 +58,7 @@ def command(terminal: Terminal, tasks: Path, output: str, force: bool, **given: 
         raise UsageError("--json and -o - both want standard output", expected="one of them")
     if to_file:
         refuse_same_file(Path(output), "name another one with -o", tasks)
-        if Path(output).exists() and not force:
-            raise OutputError("the file exists", where=output, next_step="use --force, or another name")
+        check_new_file(Path(output), force=force)
     lines: list[str] = []
     makespans: list[Any] = []
     failed = 0

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from planner.cli.options import FILE, refuse_same_file, with_terminal
-from planner.cli.terminal import Terminal
+from planner.cli.terminal import Terminal, chart_width
 
 _EPILOG = """\b
 Examples:
@@ -47,7 +47,7 @@ def command(terminal: Terminal, plan: Path, trace: Path | None, width: int | Non
     encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower()
     chart = gantt(
         device_bars(result),
-        width=width or shutil.get_terminal_size().columns,
+        width=width or chart_width(shutil.get_terminal_size().columns),
         rows=[device.name for device in loaded.cluster.devices],
         step_ns=result.step_ns,
         ascii_only=not encoding.startswith("utf"),

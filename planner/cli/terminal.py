@@ -19,6 +19,11 @@ ARGUMENTS: Final = "fddps.arguments"
 _PLAIN_WIDTH: Final = 120
 
 
+def chart_width(columns: int) -> int:
+    """Columns of a chart: the terminal's, or what is printed without wrapping where there is none."""
+    return columns if sys.stdout is not None and sys.stdout.isatty() else min(columns, _PLAIN_WIDTH)
+
+
 @dataclass(frozen=True, slots=True)
 class Terminal:
     """How much to say, and where.

@@ -125,6 +125,8 @@ class PlannedSession:
         """
         if run_options is not None:
             raise InputError("run options are not supported", expected="None")
+        if not isinstance(input_feed, Mapping):
+            raise InputError(f"a {type(input_feed).__name__}", expected="a mapping of input names to arrays")
         names = self._requested(output_names)
         if self._whole and self._all_usual(input_feed):
             found = self._executor.run_whole(names, {name: input_feed[name] for name in self._usual})
@@ -202,12 +204,13 @@ class PlannedSession:
 
     def _requested(self, output_names: Sequence[str] | None) -> list[str]:
         known = [info.name for info in self.model.outputs]
-        if not output_names:
-            return known
-        for name in output_names:
+        if isinstance(output_names, str):
+            raise InputError(f"the text '{output_names}'", where="output names", expected="a list of names, or None")
+        names = list(output_names or ())
+        for name in names:
             if name not in known:
                 raise InputError(f"the model has no output '{name}'", expected=_listed(known))
-        return list(output_names)
+        return names or known
 
     def _output(self, name: str, result: StepResult, feeds: Mapping[str, Any]) -> Any:
         if name in result.values:
@@ -268,6 +271,8 @@ def _feed(value: Any, info: TensorInfo) -> Any:
         )
     if isinstance(value, ort.OrtValue):
         return value
+    if value.dtype.kind == "S":
+        raise InputError("bytes", where=f"input '{info.name}'", expected="text", next_step="decode them")
     return value.astype(object) if dtype == "string" else wrap(value)
 
 

@@ -23,6 +23,8 @@ MAX_OPSET: Final = 26
 # Constants of control-flow bodies above this size become weights of the main graph.
 LIFT_BYTES: Final = 65536
 
+_ELSEWHERE = "check the path (for a plan's model: --model PATH)"
+
 
 def read_model(path: Path, *, allow_outside: bool = False) -> ir.Model:
     """Reads a model with functions inlined and nodes in a topological order.
@@ -56,7 +58,10 @@ def _parse(path: Path) -> onnx.ModelProto:
         data = path.read_bytes()
     except OSError as error:
         raise ModelError(
-            f"the model cannot be read: {error.strerror}", where=str(path), expected="an ONNX file"
+            f"the model cannot be read: {error.strerror}",
+            where=str(path),
+            expected="an ONNX file",
+            next_step=_ELSEWHERE,
         ) from None
     if not data:
         raise _broken(path, "it is empty")

@@ -30,6 +30,11 @@ Scheduler = Callable[..., Schedule]
 
 # Tasks and edges visited by the search: about 60 ns each, all told.
 WORK: Final = {"quick": 300_000, "normal": 1_200_000, "thorough": 40_000_000}
+# The same for graphs that are improved window by window.
+WINDOW_WORK: Final = {"quick": 2_000_000, "normal": 20_000_000, "thorough": 1_500_000_000}
+# With thorough effort graphs of more than the usual size get up to so many times the work.
+USUAL: Final = 60
+MOST_MORE: Final = 80
 # Schedulers in O((tasks + edges) devices), or nearly; and those that need more, with the most tasks they are run on.
 _FAST: Final[tuple[Scheduler, ...]] = (heft,)
 _SLOW: Final[tuple[tuple[Scheduler, int], ...]] = ((dcp, 2_000), (peft, 20_000), (etf, 20_000), (mp_dps, 20_000))
@@ -92,9 +97,9 @@ def auto(
     if not small:
         return best
     if graph.num_tasks > WHOLE:
-        work = WORK[effort] * max(1, graph.num_tasks // WHOLE)
+        work = WINDOW_WORK[effort]
         return improve_windows(graph, comm, best, work=work, target_ns=target, seed=seed, memory_limit=memory_limit)
-    steps = WORK[effort] // 2 // visits_of(graph, comm)
+    steps = _moves(graph, comm, effort)
     for number, start in enumerate([best, *found][:STARTS]):
         if best.makespan_ns > target:
             improved = tabu(
@@ -108,6 +113,12 @@ def auto(
             )
             best = min(best, improved, key=lambda schedule: schedule.makespan_ns)
     return best
+
+
+def _moves(graph: TaskGraph, comm: CommCosts, effort: str) -> int:
+    """Tasks taken out by tabu search: more in larger graphs, where the same number finds less."""
+    more = min(MOST_MORE, max(1, graph.num_tasks**4 // USUAL**4))
+    return WORK[effort] // 2 * (more if effort == "thorough" else 1) // visits_of(graph, comm)
 
 
 def _delays_are_small(graph: TaskGraph, comm: CommCosts) -> bool:

@@ -9,6 +9,7 @@ many times as long). Tasks may be in any order. Times may be fractions: they cou
 
 from __future__ import annotations
 
+import difflib
 import heapq
 import math
 from collections.abc import Mapping, Sequence
@@ -87,6 +88,10 @@ def parse_bare(line: Any, *, processors: int | None = None, where: str = "") -> 
     if not isinstance(line, Mapping):
         raise InputError(f"a {type(line).__name__}", where=where, expected="a JSON object with weights and edges")
     where = where or str(line.get("name", "instance"))
+    for key in line:
+        near = difflib.get_close_matches(str(key), _KEYS, 1, 0.85)
+        if key not in _KEYS and near:
+            raise InputError(f"no key {_short(key)} is known", where=where, expected=f"perhaps '{near[0]}'")
     missing = [key for key in ("weights", "edges") if key not in line]
     if missing:
         raise InputError(f"no '{missing[0]}'", where=where, expected="weights and edges")
@@ -106,12 +111,12 @@ def parse_bare(line: Any, *, processors: int | None = None, where: str = "") -> 
     table[:, 0], table[:, 1] = number[table[:, 0]], number[table[:, 1]]
     table = table[np.lexsort((table[:, 2], table[:, 1], table[:, 0]))]
     longest = int(table[:, 2].max(initial=0))
-    if longest * max(factor, 1) > _LONGEST_DELAY:
+    if max(longest, 1) * max(factor, 1) > _LONGEST_DELAY:
         raise InputError("a delay is too long", where=f"{where}:edges", expected=f"at most {_LONGEST_DELAY // scale}")
     kinds = _kinds(line, count, len(weights), where)
-    by_kind = np.array([[_units(value, scale) for value in row] for row in weights], np.int64).reshape(len(weights), n)
-    if int(by_kind.max(initial=0)) * max(n, 1) >= 2**62:
+    if max((value for row in weights for value in row), default=0) * scale * max(n, 1) >= 2**62:
         raise InputError("the weights are too large to add up", where=f"{where}:weights", expected="a sum below 2**62")
+    by_kind = np.array([[_units(value, scale) for value in row] for row in weights], np.int64).reshape(len(weights), n)
     memory, limit = _memory(line, n, count, where)
     graph = TaskGraph(
         names=tuple(map(str, order.tolist())),
@@ -125,7 +130,7 @@ def parse_bare(line: Any, *, processors: int | None = None, where: str = "") -> 
         output_bytes=np.zeros(n, np.int64),
         weights_only=True,
     )
-    name = str(line.get("name", ""))
+    name = "" if line.get("name") is None else str(line["name"])
     return BareProblem(name, graph, _comm(line, count, factor, where), order, limit, scale)
 
 
@@ -135,20 +140,26 @@ def uniform_comm(devices: int, ns_per_mib: int = 2**20, latency_ns: int = 0) -> 
     return CommCosts(latency_ns=away * latency_ns, ns_per_mib=away * ns_per_mib)
 
 
+def _short(value: Any) -> str:
+    """A stranger's value in a message."""
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**40 else "a number of very many digits"
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
 def _processors(line: Mapping[str, Any], given: int | None, where: str) -> int:
     found = line.get("processors", given)
     if found is None:
         raise InputError("no 'processors'", where=where, next_step="give --processors N")
     if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= _MOST_PROCESSORS:
-        raise InputError(f"{found!r}", where=f"{where}:processors", expected=f"1 to {_MOST_PROCESSORS}")
+        raise InputError(_short(found), where=f"{where}:processors", expected=f"1 to {_MOST_PROCESSORS}")
     return found
 
 
 def _number(value: Any, where: str) -> float:
     """A time, a size or a factor."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or not 0 <= value <= _LARGEST:
-        raise InputError(f"{value!r}", where=where, expected="a number from 0 to 2**53")
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LARGEST
+    if not good:  # not a number is not within any bounds
+        raise InputError(_short(value), where=where, expected="a number from 0 to 2**53")
     found: float = value
     return found
 
@@ -181,10 +192,12 @@ def _edges(given: Any, n: int, where: str) -> list[tuple[int, int, float]]:
     for position, edge in enumerate(given):
         here = f"{where}:edges[{position}]"
         if not isinstance(edge, list) or len(edge) not in (2, 3):
-            raise InputError(f"{edge!r}", where=here, expected="[from, to] or [from, to, delay]")
+            raise InputError(_short(edge), where=here, expected="[from, to] or [from, to, delay]")
         src, dst = edge[0], edge[1]
         if type(src) is not int or type(dst) is not int or not (0 <= src < n and 0 <= dst < n):
-            raise InputError(f"edge {src!r} -> {dst!r} names no task", where=here, expected=f"tasks 0 to {n - 1}")
+            raise InputError(
+                f"edge {_short(src)} -> {_short(dst)} names no task", where=here, expected=f"tasks 0 to {n - 1}"
+            )
         delay = edge[2] if len(edge) > 2 else 0
         if type(delay) is not int or not 0 <= delay <= _LARGEST:
             delay = _number(delay, here)
@@ -221,19 +234,31 @@ def _memory(line: Mapping[str, Any], n: int, count: int, where: str) -> tuple[I6
     memory = line.get("memory", [0] * n)
     if not isinstance(memory, list) or len(memory) != n:
         raise InputError("wrong length", where=f"{where}:memory", expected=f"a list of {n}, one a task")
-    sizes = np.array([math.ceil(_number(value, f"{where}:memory[{i}]")) for i, value in enumerate(memory)], np.int64)
-    if line.get("memory_limit") is None:
-        return sizes, None
-    limit = line["memory_limit"]
-    limits = _per_processor(line, "memory_limit", count, where) if isinstance(limit, list) else [limit] * count
-    return sizes, tuple(int(_number(value, f"{where}:memory_limit")) for value in limits)
+    for task, value in enumerate(memory):
+        _number(value, f"{where}:memory[{task}]")
+    limit = line.get("memory_limit")
+    limits: list[Any] = (
+        _per_processor(line, "memory_limit", count, where) if isinstance(limit, list) else [limit] * count
+    )
+    if limit is not None:
+        for value in limits:
+            _number(value, f"{where}:memory_limit")
+    known = [*memory, *(limits if limit is not None else ())]
+    scale = 1 if all(value == int(value) for value in known) else FINE
+    if sum(memory) * scale >= 2**62 or (limit is not None and max(limits) * scale >= 2**62):
+        raise InputError("the memory is too large to add up", where=f"{where}:memory", expected="a sum below 2**62")
+    # A task needs no less than it says, and a processor has no more.
+    sizes = np.array([math.ceil(Fraction(value) * scale) for value in memory], np.int64)
+    return sizes, None if limit is None else tuple(math.floor(Fraction(value) * scale) for value in limits)
 
 
 def _comm(line: Mapping[str, Any], count: int, factor: float, where: str) -> CommCosts:
     comm = uniform_comm(count)
     if "node_of" not in line:
         return comm
-    nodes = [str(node) for node in _per_processor(line, "node_of", count, where)]
+    nodes = _per_processor(line, "node_of", count, where)
+    if any(isinstance(node, list | dict) for node in nodes):
+        raise InputError("a list or an object", where=f"{where}:node_of", expected="a name or a number of each node")
     number = {node: position for position, node in enumerate(dict.fromkeys(nodes))}
     of = np.array([number[node] for node in nodes])
     away = of[:, None] != of[None, :]

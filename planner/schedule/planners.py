@@ -64,7 +64,7 @@ def _plain(name: str, about: str, scheduler: TaskScheduler) -> Planner:
 _ALL: Final = (
     Planner("one-device", "everything on the device that is fastest alone", one_device_draft, on_one_device),
     Planner("all-cores", "one session over the cores of all CPU devices", all_cores_draft),
-    Planner("data-parallel", "the batch cut, a shard a device (gradient sums overlap backward)", data_parallel_draft),
+    Planner("data-parallel", "the batch cut at the inputs, a shard a device", data_parallel_draft),
     _plain("heft", "heterogeneous earliest finish time (Topcuoglu et al. 2002)", heft),
     _plain("peft", "predict earliest finish time: optimistic cost table (Arabnejad, Barbosa 2014)", peft),
     _plain("etf", "earliest task first (Hwang et al. 1989)", etf),

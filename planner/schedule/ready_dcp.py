@@ -59,6 +59,9 @@ from planner.schedule.timeline import (
 
 Flags = npt.NDArray[np.bool_]
 
+MOST_PARENTS = 256
+"""No look-ahead to a child with more parents: each of them would look at all of them, on every pair of devices."""
+
 WINDOW = 512
 """How far AEST is recomputed below a scheduled task: 512 gave the same schedules as no limit up to 5,000 tasks."""
 
@@ -114,6 +117,8 @@ def _schedule_ready(
     while len(heap) > 0:
         task = heapq.heappop(heap)[2]
         child = _critical_child(prob, aest, tail, task)
+        if child >= 0 and adjacency.in_start[child + 1] - adjacency.in_start[child] > MOST_PARENTS:
+            child = -1
         where, begin = _best_device(prob, memory, lines, held, placed, finish, aest, task_ns, task, child)
         if where < 0:
             break

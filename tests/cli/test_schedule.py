@@ -26,6 +26,7 @@ LINES: list[dict[str, Any]] = [
     {**DIAMOND, "name": "kinds", "weights": [[2, 3, 4, 1], [20, 1, 20, 20]]},
     {**DIAMOND, "name": "named kinds", "kinds": [1, 0], "weights": [[2, 3, 4, 1], [20, 1, 20, 20]]},
     {**DIAMOND, "name": "memory", "memory": [5, 5, 5, 5], "memory_limit": [10, 10]},
+    {**DIAMOND, "name": "halves", "processors": 1, "memory": [0.25, 0.25, 0.25, 0.25], "memory_limit": 1},
     {**DIAMOND, "name": "nodes", "processors": 3, "node_of": ["a", "a", "b"], "remote_factor": 10},
     {**DIAMOND, "name": "fractions", "weights": [0.5, 0.25, 1.5, 1e-3], "edges": [[0, 1, 0.125], [1, 3, 2.5]]},
     {"name": "empty", "weights": [], "edges": []},
@@ -97,6 +98,15 @@ def test_a_line_that_does_not_fit_says_why_and_the_others_go_on(folder: Path) ->
         ('{"processors": 1, "weights": [1], "edges": [], "memory": [1, 2]}', ("memory",)),
         ('{"processors": 2, "weights": [1], "edges": [], "memory": [1], "memory_limit": [1]}', ("memory_limit",)),
         ('{"processors": 2, "weights": [1], "edges": [], "node_of": [0]}', ("node_of",)),
+        ('{"processors": 1, "weights": [9007199254740992, 0.5], "edges": []}', ("weights", "add up")),
+        ('{"processors": 1, "weights": [' + "9" * 400 + '], "edges": []}', ("weights[0]",)),
+        ('{"processors": 1, "weights": [1], "edges": [], "memory": [1], "memory_limits": 3}', ("memory_limit",)),
+        ('{"processors": 2, "weights": [1], "edges": [], "node_of": [0, 1], "remote_factor": 1e13}', ("too long",)),
+        ('{"processors": 1, "weights": ["' + "y" * 500 + '"], "edges": []}', ("weights[0]", "yyy...")),
+        (
+            json.dumps({"processors": 1, "weights": [1] * 1024, "edges": [], "memory": [2**53] * 1024}),
+            ("memory", "add up"),
+        ),
         ("", ("no task graph",)),
     ],
 )
@@ -114,6 +124,7 @@ def test_options_of_schedule_that_make_no_sense(folder: Path) -> None:
     refused(run("schedule", "tasks.jsonl", "--planner", "data-parallel"), "data-parallel", "model", "heft")
     refused(run("schedule", "tasks.jsonl", "--json"), "--json")
     refused(run("schedule", "tasks.jsonl", "-o", "tasks.jsonl"), "tasks.jsonl")
+    refused(run("schedule", "tasks.jsonl", "-o", "nowhere/out.jsonl"), "nowhere/out.jsonl", "check the path")
     Path("out.jsonl").write_text("mine")
     refused(run("schedule", "tasks.jsonl", "-o", "out.jsonl"), "out.jsonl", "--force")
     assert Path("out.jsonl").read_text() == "mine"
