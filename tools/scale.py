@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,7 +80,7 @@ def main() -> None:
             taken.append((size, seconds))
             ratio = answer["makespan"] * DEVICES / sum(line["weights"])
             print(f"| {size:,} | {options.planner} | {seconds:.1f} | {peak:.0f} | {ratio:.3f} |", flush=True)
-    for (small, first), (large, second) in zip(taken, taken[1:], strict=False):
+    for (small, first), (large, second) in pairwise(taken):
         print(f"growth from {small:,} to {large:,}: n^{math.log(second / first) / math.log(large / small):.2f}")
 
 
