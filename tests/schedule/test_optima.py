@@ -47,7 +47,7 @@ def test_normal_effort_finds_four_of_five_optima(shared_dir: Path) -> None:
 
 @pytest.mark.long
 def test_thorough_effort_finds_nearly_all_optima_with_communication(shared_dir: Path) -> None:
-    optimal, mean = quality(collection(shared_dir, "with"), "auto:thorough")
+    optimal, mean = quality(collection(shared_dir, "with")[::2], "auto:thorough")
     assert optimal >= 0.99
     assert mean <= 1.0005
 
