@@ -163,8 +163,8 @@ class DevicePrediction(_Record):
 class LowerBounds(_Record):
     """Lower bounds of the step, by the plan's own costs.
 
-    ``split_ns`` holds for every schedule of the plan's split graph. ``any_ns`` is by the least cost of every operator
-    over the splits that were tried: an untried split might go below it.
+    ``split_ns`` holds for every schedule of the plan's split graph. ``any_ns`` holds for any split where costs are
+    estimated from data sheets; where some were measured, an untried split might go below it.
     """
 
     split_ns: Ns

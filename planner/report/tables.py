@@ -78,7 +78,8 @@ def verdict(plan: Plan) -> Text:
     bounds = predictions.lower_bounds
     lines.append(
         f"no schedule of these tasks takes less than {format_time(bounds.split_ns)}, "
-        f"no combination of the splits tried less than {format_time(bounds.any_ns)}"
+        f"{'no combination of the splits tried' if plan.costs.measured else 'no split of it'} "
+        f"less than {format_time(bounds.any_ns)}"
     )
     if predictions.transfer_bytes or plan.transfers:
         transfers = f"{len(plan.transfers)} transfer{'' if len(plan.transfers) == 1 else 's'}"

@@ -67,19 +67,6 @@ class Workload:
         return [lanes[members[0].name] for members in self.groups.members]
 
 
-@dataclass(frozen=True, slots=True)
-class LeastCost:
-    """Least cost of an operator's group over all splits built so far.
-
-    Attributes:
-        one_ns: of its largest shard: what a path through it takes at least.
-        all_ns: of all shards together: what work it is at least.
-    """
-
-    one_ns: int
-    all_ns: int
-
-
 class Workloads:
     """Builds workloads of one model on one cluster; costs of operators seen before are remembered."""
 
@@ -94,7 +81,6 @@ class Workloads:
         self._alike: dict[tuple[object, ...], tuple[tuple[OpContext, ...], tuple[Cost, ...]]] = {}
         self._built: dict[tuple[SplitSpec, ...], Workload] = {}
         self._parents: dict[str, tuple[OpContext, ...]] = {}
-        self.least: dict[str, LeastCost] = {}
         self._kinds: dict[str, Device] = {}
         for device in cluster.devices:
             self._kinds.setdefault(device.kind, device)
@@ -120,7 +106,6 @@ class Workloads:
                 contexts = tuple(split.graph.context(op) for op in members)
                 self._parents.update({op.name: contexts for op in members})
         costs = [self._group_costs(split, members) for members in groups.members]
-        self._note_least(split, groups, costs)
         measured = sum(cost.measured for row in costs for cost in row)
         tensors, src, dst, carried = _edges(split.graph, groups)
         compute = np.array([[cost.ns for cost in row] for row in costs], dtype=np.int64)
@@ -173,20 +158,6 @@ class Workloads:
         self._known[identity] = (members, row)
         self._alike[alike] = (contexts, row)
         return row
-
-    def _note_least(self, split: SplitGraph, groups: Groups, costs: Sequence[tuple[Cost, ...]]) -> None:
-        """Remember the least cost of a shard, and of all shards together, of every operator's group."""
-        shards: dict[str, list[int]] = {}
-        for members, row in zip(groups.members, costs, strict=True):
-            origins = dict.fromkeys(split.origin[op.name][0] for op in members if op.name in split.origin)
-            for name in list(origins)[:1]:
-                shards.setdefault(name, []).append(min(cost.ns for cost in row))
-        for name, found in shards.items():
-            old = self.least.get(name)
-            new = LeastCost(max(found), sum(found))
-            self.least[name] = (
-                new if old is None else LeastCost(min(old.one_ns, new.one_ns), min(old.all_ns, new.all_ns))
-            )
 
     @staticmethod
     def _weights(split: SplitGraph, members: Sequence[Op]) -> dict[str, int]:
