@@ -82,6 +82,8 @@ def contest(
         result[f"{mode}_over_planned"] = statistics.median(ratios)
     best = [min(values) / own for *values, own in zip(*(times[m] for m in MODES), times["planned"], strict=True)]
     result["best_over_planned"] = statistics.median(best)
+    result["best_mode"] = min(MODES, key=lambda mode: float(result[mode]))
+    result["best_mode_over_planned"] = result[f"{result['best_mode']}_over_planned"]
     result["rounds"] = len(times["planned"])
     result["verified"] = comparison.verified
     result["max_rel_diff"] = comparison.max_rel_diff

@@ -5,25 +5,25 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
 
 from planner.errors import ExecutionError, FddpsError
-from planner.graph.op_graph import Array
 from planner.launcher.routes import routes_by_device
 from planner.launcher.worker import Inbox, SegmentRoute, SegmentTime, StepReport, StopFlag, Worker
 from planner.partition.types import PartitionedModel
 from planner.runtime.devices import LocalDevice
 from planner.runtime.session import SegmentSession, WeightStore, stub_folder
 
+_ENDLESS_NS: Final = 1 << 62
 _JOIN_S: Final = 10.0
 _EXIT_JOIN_S: Final = 0.5
 # Where one device runs all, and a step takes no longer than this, it runs in the caller's thread: waking a worker and
 # being woken cost 0.1 to 0.7 ms on idle cores. A longer step stays with the worker, so that Ctrl-C can end it.
-_HERE_NS: Final = 20_000_000
+HERE_NS: Final = 20_000_000
 _abandoned: list[Any] = []
 
 
@@ -35,9 +35,6 @@ class SegmentTiming:
     device: str
     start_ns: int
     end_ns: int
-
-
-StepTimings = tuple[SegmentTiming, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +60,11 @@ class Executor:
         model: what to run.
         devices: every device that its segments name.
 
+    Attributes:
+        lock: held during a step, so that concurrent callers take turns.
+        last_ns: how long the last step took; as good as endless once the session is of no use any more. Whoever runs a
+            step sets it, holding ``lock``.
+
     Raises:
         ExecutionError: if a session cannot be created.
     """
@@ -75,9 +77,9 @@ class Executor:
         self._reports: SimpleQueue[StepReport] = SimpleQueue()
         self._called_off = StopFlag()
         self._inboxes: list[Inbox] = [SimpleQueue() for _ in routes]
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._step = 0
-        self._last_ns = _HERE_NS + 1
+        self.last_ns = _ENDLESS_NS
         self.weight_bytes = {name: _weight_bytes(model, name) for name in routes}
         weights = WeightStore()
         with stub_folder() as stubs:
@@ -106,7 +108,7 @@ class Executor:
         Raises:
             ExecutionError: if a segment fails, or the executor is closed.
         """
-        with self._lock:
+        with self.lock:
             if not self._finalizer.alive:
                 raise ExecutionError("the session is closed", next_step="open the plan again")
             self._step += 1
@@ -120,38 +122,23 @@ class Executor:
                 reports = self._wait(step, parcels, traced, owners)
             result = self._result(reports)
             if result.timings:
-                self._last_ns = result.timings[-1].end_ns - result.timings[0].start_ns
+                self.last_ns = result.timings[-1].end_ns - result.timings[0].start_ns
         return result
 
-    def run_whole(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> tuple[list[Array], StepTimings] | None:
-        """Run a plan of one segment from arrays to arrays in the calling thread, if that is what suits it now.
-
-        Args:
-            outputs: which graph outputs, in order; the segment makes them.
-            feeds: one array an input, of its type and shape.
-
-        Returns:
-            The outputs and the timing; None if it has to be :meth:`run`.
-
-        Raises:
-            ExecutionError: if the segment fails.
-        """
-        with self._lock:
-            if not self._finalizer.alive or len(self._segments) != 1 or not self._here():
-                return None
-            worker = self._workers[0]
-            worker.run_options.terminate = False
-            values, start_ns, end_ns = worker.run_whole(outputs, feeds)
-            self._last_ns = end_ns - start_ns
-        return values, (SegmentTiming(*self._segments[0], start_ns, end_ns),)
+    @property
+    def only_worker(self) -> Worker:
+        """The worker of the only device."""
+        (worker,) = self._workers
+        return worker
 
     def _here(self) -> bool:
         """Whether a step should run in the calling thread."""
-        return len(self._workers) == 1 and self._last_ns <= _HERE_NS and self._devices[0].type == "cpu"
+        return len(self._workers) == 1 and self.last_ns <= HERE_NS and self._devices[0].type == "cpu"
 
     def close(self) -> None:
         """Stop the workers and free their sessions; may be called again."""
-        with self._lock:
+        with self.lock:
+            self.last_ns = _ENDLESS_NS
             if self._finalizer.detach() is not None:
                 _stop(self._workers, self._inboxes, self._called_off, _JOIN_S)
 
@@ -192,7 +179,7 @@ class Executor:
                     # A second Ctrl-C while a segment does not end: leave; the session is of no use any more, but
                     # the segment still reads its inputs.
                     _abandoned.append(owners)
-                    self._finalizer()
+                    self._give_up()
                     raise
                 first = problem
                 self._call_off(step)
@@ -206,9 +193,13 @@ class Executor:
         if first is not None:
             if not isinstance(first, FddpsError | KeyboardInterrupt):
                 # A defect has ended that worker's thread.
-                self._finalizer()
+                self._give_up()
             raise first
         return reports
+
+    def _give_up(self) -> None:
+        self.last_ns = _ENDLESS_NS
+        self._finalizer()
 
     def _busy(self, step: int, started: int) -> bool:
         """Whether a worker is still at a step that was called off.

@@ -14,6 +14,7 @@ import onnxruntime as ort
 from planner.errors import InputError
 from planner.graph.op_graph import TensorInfo
 from planner.launcher.executor import Executor, SegmentTiming, StepResult
+from planner.launcher.whole import Usual, WholeStep, usual
 from planner.partition.segments import partition_plan
 from planner.partition.types import PartitionedModel
 from planner.plan.check import require_runnable
@@ -21,7 +22,7 @@ from planner.plan.files import plan_model_path, read_plan
 from planner.plan.schema import Plan
 from planner.runtime.devices import LocalDevice, LocalDevices, find_devices
 from planner.runtime.feeds import random_feeds
-from planner.runtime.values import FOREIGN_TYPES, dtype_of, element_type, numpy_dtype, ort_type, over, unwrap, wrap
+from planner.runtime.values import dtype_of, element_type, ort_type, over, unwrap, wrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +101,11 @@ class PlannedSession:
         self.devices = devices
         self.warnings = devices.warnings
         self._inputs = {info.name: info for info in model.inputs}
-        self._usual = {info.name: _usual(info) for info in model.inputs}
+        self._usual = {info.name: usual(info) for info in model.inputs}
         self._constants = {name: weight.load() for name, weight in model.constants.items()}
-        self._timings: tuple[SegmentTiming, ...] = ()
+        self._timings: tuple[SegmentTiming, ...] | None = ()
         self._executor = Executor(model, devices.devices)
-        self._whole = _is_whole(model)
+        self._whole = WholeStep.of(model, self._executor)
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
@@ -123,16 +124,16 @@ class PlannedSession:
             InputError: if a name, type or shape is wrong.
             ExecutionError: if a segment fails or the session is closed.
         """
+        if self._whole is not None and run_options is None:
+            values = self._whole.run(output_names, input_feed)
+            if values is not None:
+                self._timings = None
+                return values
         if run_options is not None:
             raise InputError("run options are not supported", expected="None")
         if not isinstance(input_feed, Mapping):
             raise InputError(f"a {type(input_feed).__name__}", expected="a mapping of input names to arrays")
         names = self._requested(output_names)
-        if self._whole and self._all_usual(input_feed):
-            found = self._executor.run_whole(names, {name: input_feed[name] for name in self._usual})
-            if found is not None:
-                values, self._timings = found
-                return values
         result = self.step(input_feed)
         return [self._output(name, result, input_feed) for name in names]
 
@@ -169,7 +170,9 @@ class PlannedSession:
     @property
     def timings(self) -> tuple[SegmentTiming, ...]:
         """When each segment of the last step ran; empty before the first."""
-        return self._timings
+        if self._timings is None and self._whole is not None:
+            return self._whole.timings
+        return self._timings or ()
 
     @property
     def weight_bytes(self) -> Mapping[str, int]:
@@ -186,6 +189,8 @@ class PlannedSession:
 
     def close(self) -> None:
         """Stop the workers and free everything; may be called again."""
+        self._timings = self.timings
+        self._whole = None
         self._executor.close()
 
     def __enter__(self) -> PlannedSession:
@@ -200,7 +205,7 @@ class PlannedSession:
         """Whether the inputs are just the arrays that the plan is for."""
         if len(input_feed) != len(self._usual):
             return False
-        return all(_is_usual(input_feed.get(name), usual) for name, usual in self._usual.items())
+        return all(_is_usual(input_feed.get(name), wanted) for name, wanted in self._usual.items())
 
     def _requested(self, output_names: Sequence[str] | None) -> list[str]:
         known = [info.name for info in self.model.outputs]
@@ -276,30 +281,12 @@ def _feed(value: Any, info: TensorInfo) -> Any:
     return value.astype(object) if dtype == "string" else wrap(value)
 
 
-def _is_whole(model: PartitionedModel) -> bool:
-    """Whether one segment makes all outputs, plain arrays: then one call of ONNX Runtime's does it all."""
-    if len(model.segments) != 1:
-        return False
-    made = {info.name for info in model.segments[0].outputs}
-    return all(_is_plain(info) and info.name in made for info in model.outputs)
-
-
-def _is_plain(info: TensorInfo) -> bool:
-    """Whether numpy and ONNX Runtime exchange such values without our help."""
-    return info.kind == "tensor" and info.dtype != "string" and info.dtype not in FOREIGN_TYPES
-
-
-def _usual(info: TensorInfo) -> tuple[Any, tuple[int | None, ...]] | None:
-    """The numpy type and the shape of an input whose value needs no further look if it has just these."""
-    return (numpy_dtype(info.dtype), info.shape) if _is_plain(info) and info.shape is not None else None
-
-
-def _is_usual(value: Any, usual: tuple[Any, tuple[int | None, ...]] | None) -> bool:
+def _is_usual(value: Any, wanted: Usual | None) -> bool:
     return (
-        usual is not None
+        wanted is not None
         and type(value) is np.ndarray
-        and value.dtype == usual[0]
-        and value.shape == usual[1]
+        and value.dtype == wanted[0]
+        and value.shape == wanted[1]
         and value.flags.c_contiguous
     )
 

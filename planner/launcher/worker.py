@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -21,7 +21,6 @@ import numpy as np
 import onnxruntime as ort
 
 from planner.errors import ExecutionError, FddpsError
-from planner.graph.op_graph import Array
 from planner.runtime.devices import LocalDevice
 from planner.runtime.session import SegmentSession, execution_error
 from planner.runtime.values import FOREIGN_TYPES, ORT_ERRORS, element_type, value_nbytes
@@ -147,23 +146,11 @@ class Worker:
             self._run_step(self._sessions, feeds, traced, report)
         return report
 
-    def run_whole(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> tuple[list[Array], int, int]:
-        """Run the only segment of a plan in the calling thread; only while the worker is idle.
-
-        Args:
-            outputs: which values, in order.
-            feeds: one array an input, of its type and shape.
-
-        Returns:
-            The values, and when the segment began and ended.
-
-        Raises:
-            ExecutionError: if it fails.
-        """
-        with self._pinned():
-            start_ns = perf_counter_ns()
-            made = self._sessions[0].run_arrays(outputs, feeds, self.run_options)
-            return made, start_ns, perf_counter_ns()
+    @property
+    def only_session(self) -> SegmentSession:
+        """The session of the only segment."""
+        (session,) = self._sessions
+        return session
 
     @contextmanager
     def _pinned(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +29,6 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as _c
 
 from planner.errors import ExecutionError
-from planner.graph.op_graph import Array
 from planner.model.types import Weight
 from planner.partition.types import SegmentModel
 from planner.runtime.devices import LocalDevice, available_memory_bytes
@@ -169,22 +168,10 @@ class SegmentSession:
         except ORT_ERRORS as problem:
             raise execution_error(problem, self.id, self.device, "failed") from None
 
-    def run_arrays(self, outputs: Sequence[str], feeds: Mapping[str, Array], options: ort.RunOptions) -> list[Array]:
-        """Run the segment from arrays to arrays, in one call of ONNX Runtime's.
-
-        Args:
-            outputs: which values, in order.
-            feeds: one array an input.
-            options: of this run.
-
-        Raises:
-            ExecutionError: if the run fails.
-        """
-        try:
-            made: list[Array] = self._inner.run(outputs, feeds, options)
-        except ORT_ERRORS as problem:
-            raise execution_error(problem, self.id, self.device, "failed") from None
-        return made
+    @property
+    def inner(self) -> Any:
+        """What ``InferenceSession`` wraps."""
+        return self._inner
 
     def _run_bound(self, values: Sequence[Any], options: ort.RunOptions) -> list[Any]:
         binding = self._binding
