@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median_low
-from typing import Any
+from typing import Any, Final
 
 import onnxruntime as ort
 
@@ -30,6 +30,8 @@ from planner.runtime.devices import LocalDevice
 from planner.runtime.feeds import random_feeds
 from planner.runtime.session import SegmentSession, WeightStore, execution_error, stub_folder
 from planner.runtime.values import ORT_ERRORS, own
+
+_LONG_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +109,7 @@ def time_lanes(
         lanes: one model a device.
         devices: where they run.
         feeds: values for some inputs; others are random.
-        seconds: how long to repeat; at least three steps are run.
+        seconds: how long to repeat; at least three steps are run, two of those that take over a second.
         kernels_of: lane whose kernels are timed as well, afterwards.
 
     Raises:
@@ -121,9 +123,7 @@ def time_lanes(
             for lane, device in zip(lanes, devices, strict=True)
         ]
         steps = _together(makers, devices, values, seconds)
-        kernels = _kernels(
-            lanes[kernels_of], devices[kernels_of], store, stubs, values[kernels_of], steps[kernels_of], seconds
-        )
+        kernels = _kernels(lanes[kernels_of], devices[kernels_of], store, stubs, values[kernels_of], seconds)
     return [LaneTimes(ns, kernels if number == kernels_of else {}) for number, ns in enumerate(steps)]
 
 
@@ -146,12 +146,16 @@ def _together(
     devices: Sequence[LocalDevice],
     values: Sequence[list[Any]],
     seconds: float,
+    few: int = 2,
 ) -> list[int]:
-    """Nanoseconds of a step of each lane (lower quartile), all starting each step together."""
+    """Nanoseconds of a step of each lane (lower quartile), all starting each step together.
+
+    Long steps spread less, and may be repeated just ``few`` times, others three times at least.
+    """
     barrier = threading.Barrier(len(makers))
     times: list[list[int]] = [[] for _ in makers]
     problems: list[BaseException] = []
-    repeats = [3]
+    repeats = [1]
 
     def work(number: int) -> None:
         try:
@@ -164,7 +168,8 @@ def _together(
             first = time.perf_counter_ns() - begin
             barrier.wait()
             if number == 0:
-                repeats[0] = max(3, min(30, int(seconds * 1e9 / max(first, 1))))
+                least = few if first > _LONG_NS else 3
+                repeats[0] = max(least, min(30, int(seconds * 1e9 / max(first, 1))))
             barrier.wait()
             for _ in range(repeats[0]):
                 barrier.wait()
@@ -193,7 +198,6 @@ def _kernels(
     store: WeightStore,
     stubs: Path,
     values: list[Any],
-    step_ns: int,
     seconds: float,
 ) -> dict[str, int]:
     with tempfile.TemporaryDirectory(prefix="fddps-") as folder:
@@ -204,7 +208,7 @@ def _kernels(
             made.append(kind(lane, device, store, stubs))
             return made[0]
 
-        _together([make], [device], [values], max(seconds / 2, 3 * step_ns / 1e9))
+        _together([make], [device], [values], seconds / 2, few=1)
         found = kernel_times(made[0].end_profiling())
     # A kernel in a loop's body runs several times a step: the least-run one counts the steps.
     steps = max(min((len(runs) for runs in found.values()), default=1), 1)
