@@ -312,7 +312,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path(".models") / "bench", help="folder for plans and profiles")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="models whose name contains TEXT")
     parser.add_argument("--cpus", default="2", help="devices, as in fddps plan")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of the contest of one case")
+    parser.add_argument("--seconds", type=float, default=12.0, help="of the contest of one case")
     parser.add_argument("--planning-only", action="store_true", help="the table of plans for four V100s only")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
