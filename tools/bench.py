@@ -239,14 +239,14 @@ def planned_row(r: dict[str, Any]) -> tuple[str, ...]:
 
 EXPLANATION: Final = (
     "Times are milliseconds, medians of the rounds; contestants take turns in one process, each when it is idle.",
-    "Speed-ups are over the unsplit model on one thread; those measured, and the ratio to the best of ONNX Runtime's own",
-    "modes (1 thread, all threads, parallel: the one of least median), are medians of the ratios within a round.",
+    "Speed-ups are over the unsplit model on one thread; those measured, and the ratio to the best of ONNX Runtime's",
+    "own modes (1 thread, all threads, parallel: the one of least median), are medians of the ratios within a round.",
     "`plan over best of round` compares with the least of the three times in each round, whichever mode that is, which",
     "favours those three where times spread: a plan that is the very same session reads 0.9 to 1.0 there.",
     "`largest relative difference`: of the plan's outputs to those of one thread, to the largest magnitude of each",
     "output. `cold plan` is the whole command with nothing cached, `planning` what is left without profiling, `peak`",
-    "its largest resident memory. Every step begins on idle cores with cold caches: one of a few milliseconds takes two",
-    "to ten times what it takes in a loop, which is what profiling measures.",
+    "its largest resident memory. Every step begins on idle cores with cold caches: one of a few milliseconds takes",
+    "two to ten times what it takes in a loop, which is what profiling measures.",
 )
 
 

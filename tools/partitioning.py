@@ -1,4 +1,6 @@
-"""Profiled networks of msr-fiddle/dnn-partitioning (Tarnawski et al., NeurIPS 2020) as bare task graphs: a foreign check.
+"""Profiled networks of msr-fiddle/dnn-partitioning as bare task graphs: a foreign check.
+
+Tarnawski et al., "Efficient algorithms for device placement of DNN graph operators", NeurIPS 2020.
 
 Operator costs on an accelerator and on a CPU, memory and colocation are theirs; the graphs are not in this repository:
 give their folder with ``--graphs``. Every schedule goes through the independent checker, pinned to one core. Delays are
@@ -107,10 +109,8 @@ def main() -> None:
                 raise AssertionError(f"{path.stem} by {name}: {problems[:3]}")
             found[name] = answer["makespan"]
             over = answer["makespan"] / bound_ms(line, problem.graph, problem.scale)
-            print(
-                f"| {path.stem} | {len(problem.order)} | {name} | {answer['makespan']:.2f} | {over:.3f} | {taken:.2f} |",
-                flush=True,
-            )
+            figures = f"{answer['makespan']:.2f} | {over:.3f} | {taken:.2f}"
+            print(f"| {path.stem} | {len(problem.order)} | {name} | {figures} |", flush=True)
         _note(gains, found)
     for name, ratios in gains.items():
         print(f"{name} over auto: geometric mean {statistics.geometric_mean(ratios):.3f}, least {min(ratios):.3f}")

@@ -30,7 +30,18 @@ _LARGEST: Final = 2**53
 _LONGEST_DELAY: Final = 2**40
 _MOST_PROCESSORS: Final = 4096
 _KEYS: Final = frozenset(
-    ("name", "processors", "weights", "edges", "kinds", "memory", "memory_limit", "node_of", "remote_factor", "together")
+    (
+        "name",
+        "processors",
+        "weights",
+        "edges",
+        "kinds",
+        "memory",
+        "memory_limit",
+        "node_of",
+        "remote_factor",
+        "together",
+    )
 )
 
 
