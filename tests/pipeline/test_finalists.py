@@ -59,3 +59,11 @@ def test_single_sessions_run_only_if_they_come_near_each_other_and_only_once() -
     assert finalists([one], ProfileTable()) == []
     known = {key: Measurement(1, 9, "") for draft in (one, every) for key in segment_keys(draft)}
     assert finalists([one, every], ProfileTable(known)) == []
+
+
+def test_no_session_that_never_ran_wins_over_a_plan_that_did() -> None:
+    setting = setting_of("cnn", "3-cpus")
+    one, every = timed(one_device_draft(setting), 2_000_000), timed(all_cores_draft(setting), 1_000_000)
+    ran = ProfileTable({key: Measurement(1, 9, "") for key in segment_keys(one)})
+    assert finalists([one, every], ran) == [every, one]
+    assert finalists([one, timed(every, 2_500_000)], ran) == []
