@@ -54,7 +54,11 @@ def make_plan(request: Request) -> Outcome:
             f"there is no effort '{request.effort}'", where="--effort", expected=f"one of {', '.join(MOVES)}"
         )
     batch = request.load.batch
-    if batch is not None and (not isinstance(batch, int) or batch < 1):
+    try:
+        sound = batch is None or batch >= 1
+    except TypeError:  # a Python caller's text
+        sound = False
+    if not sound:
         raise UsageError(f"the batch size {batch!r}", where="--batch", expected="1 or more")
     model = load_model(request.model, request.load)
     table, notes = profile_model(request, model)
