@@ -106,20 +106,25 @@ def _kept(request: Request, plans: list[Plan], best: Plan) -> Plan:
 
 
 def _best(plans: list[Plan], seen: Collection[str]) -> Plan:
-    """The fastest, of equal ones the first; one of many pieces only if it beats the simple ones by the margin."""
+    """The fastest, of equal ones the first.
+
+    One of many pieces wins only if it beats all simple ones by the margin; of those, where steps are short, one device
+    wins over the others unless they are clearly faster.
+    """
 
     def fastest(some: list[Plan]) -> Plan | None:
         return min(some, key=lambda plan: plan.predictions.step_ns, default=None)
 
     simple = fastest([plan for plan in plans if plan.planner in SIMPLE])
-    one = fastest([plan for plan in plans if plan.planner == ONE])
-    if simple is not None and one is not None and not _clearly_faster(simple, one, seen):
-        simple = one
     pieces = fastest([plan for plan in plans if plan.planner not in SIMPLE])
-    if simple is None or pieces is None:
-        return simple or pieces or plans[0]
-    limit = simple.predictions.step_ns * (1000 - _margin(simple, pieces, seen))
-    return pieces if pieces.predictions.step_ns * 1000 < limit else simple
+    if simple is None:
+        return pieces or plans[0]
+    if pieces is not None:
+        limit = simple.predictions.step_ns * (1000 - _margin(simple, pieces, seen))
+        if pieces.predictions.step_ns * 1000 < limit:
+            return pieces
+    one = fastest([plan for plan in plans if plan.planner == ONE])
+    return simple if one is None or _clearly_faster(simple, one, seen) else one
 
 
 def _clearly_faster(simple: Plan, one: Plan, seen: Collection[str]) -> bool:
@@ -249,7 +254,7 @@ def _why(best: Plan, candidates: list[Candidate], passed_over: list[Plan], seen:
     text = f"{text}; the others: {', '.join(others)}" if others else text
     for plan in passed_over:
         margin, reason = _margin(best, plan, seen), "it has many pieces"
-        if plan.planner in SIMPLE:
+        if plan.planner in SIMPLE and best.planner == ONE:
             margin, reason = MORE_THAN_ONE_PERMILLE, "steps are short and one device is simpler"
         elif margin == GUESS_PERMILLE:
             reason = "some of its pieces were only estimated"
