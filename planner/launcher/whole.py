@@ -16,7 +16,8 @@ from typing import Any
 from numpy import ndarray
 
 from planner.graph.op_graph import TensorInfo
-from planner.launcher.executor import HERE_NS, Executor, SegmentTiming
+from planner.launcher.executor import HERE_NS, Executor
+from planner.launcher.steps import SegmentTiming
 from planner.partition.types import PartitionedModel
 from planner.runtime.session import execution_error
 from planner.runtime.values import FOREIGN_TYPES, ORT_ERRORS, numpy_dtype
@@ -66,7 +67,7 @@ class WholeStep:
     @classmethod
     def of(cls, model: PartitionedModel, executor: Executor) -> WholeStep | None:
         """For a model of one segment on the CPU that makes all outputs of all inputs, plain arrays all of them."""
-        if len(model.segments) != 1 or executor.only_worker.device.type != "cpu":
+        if len(model.segments) != 1 or not executor.may_run_here or executor.only_worker.device.type != "cpu":
             return None
         made = {info.name for info in model.segments[0].outputs}
         read = {info.name for info in model.segments[0].inputs}

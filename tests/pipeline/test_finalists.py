@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.errors import ExecutionError
 from planner.finalists import run_finalists
-from planner.launcher.executor import SegmentTiming
+from planner.launcher.steps import SegmentTiming
 from planner.schedule.drafts import Draft, list_draft, one_device_draft, segment_keys
 from planner.schedule.heft import heft
 from tests.schedule.settings import setting_of
