@@ -49,9 +49,11 @@ LAYERS: Final[Mapping[str, int]] = {
     "choice": 9,
     "finalists": 9,
     "pipeline": 10,
+    # The flow again and again, with what runs showed.
+    "tuning": 11,
     # The pipeline by names of devices, profiles and files, for Python callers and the command line.
-    "api": 11,
-    "cli": 12,
+    "api": 12,
+    "cli": 13,
 }
 
 # Third-party package -> the parts that may import it.

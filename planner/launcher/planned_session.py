@@ -15,7 +15,7 @@ import onnxruntime as ort
 from planner.errors import InputError
 from planner.graph.op_graph import TensorInfo
 from planner.launcher.executor import Executor
-from planner.launcher.steps import Request, SegmentTiming, StepResult
+from planner.launcher.steps import HandoverTiming, Request, SegmentTiming, StepResult
 from planner.launcher.whole import Usual, WholeStep, usual
 from planner.partition.segments import partition_plan
 from planner.partition.types import PartitionedModel
@@ -112,6 +112,7 @@ class PlannedSession:
         self._usual = {info.name: usual(info) for info in model.inputs}
         self._constants = {name: weight.load() for name, weight in model.constants.items()}
         self._timings: tuple[SegmentTiming, ...] | None = ()
+        self._handovers: tuple[HandoverTiming, ...] = ()
         self._executor = Executor(model, devices.devices, timeout_s=timeout_s)
         self._whole = WholeStep.of(model, self._executor)
 
@@ -135,7 +136,7 @@ class PlannedSession:
         if self._whole is not None and run_options is None:
             values = self._whole.run(output_names, input_feed)
             if values is not None:
-                self._timings = None
+                self._timings, self._handovers = None, ()
                 return values
         if run_options is not None:
             raise InputError("run options are not supported", expected="None")
@@ -178,7 +179,7 @@ class PlannedSession:
                 yield request
 
         def answer(result: StepResult) -> None:
-            self._timings = result.timings
+            self._timings, self._handovers = result.timings, result.handovers
             feeds = open_feeds.popleft()
             deliver([self._output(name, result, feeds) for name in names])
 
@@ -191,7 +192,7 @@ class PlannedSession:
             InputError, ExecutionError: as :meth:`run`.
         """
         result = self._executor.run(self._request(input_feed), traced=traced)
-        self._timings = result.timings
+        self._timings, self._handovers = result.timings, result.handovers
         return result
 
     def _request(self, input_feed: Mapping[str, Any]) -> Request:
@@ -234,6 +235,11 @@ class PlannedSession:
         if self._timings is None and self._whole is not None:
             return self._whole.timings
         return self._timings or ()
+
+    @property
+    def handovers(self) -> tuple[HandoverTiming, ...]:
+        """What went between devices in the last step, and when; empty before the first."""
+        return self._handovers
 
     @property
     def weight_bytes(self) -> Mapping[str, int]:
