@@ -38,7 +38,10 @@ MOST: Final = 3
 
 
 def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
-    """Drafts that must run before one can be chosen: the nearly best, if the profile lacks a segment of one of many.
+    """Drafts that must run before one can be chosen: the nearly best, if the profile lacks a segment of one of them.
+
+    One session alone need not run; what profiling saw of it is all there is to it. But two that come near each other
+    do: profiling runs them one after the other, in a loop, and each step of theirs will begin on idle cores.
 
     Args:
         drafts: all candidates, with the times known by now.
@@ -52,7 +55,7 @@ def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
     open_keys = [
         keys
         for keys, draft in near.items()
-        if len(draft.cut.segments) > 1 and any(k not in table.entries for k in keys)
+        if (len(near) > 1 or len(draft.cut.segments) > 1) and any(k not in table.entries for k in keys)
     ]
     if not open_keys:
         return []

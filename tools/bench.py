@@ -239,14 +239,14 @@ def planned_row(r: dict[str, Any]) -> tuple[str, ...]:
 
 EXPLANATION: Final = (
     "Times are milliseconds, medians of the rounds; contestants take turns in one process, each when it is idle.",
-    "Speed-ups are over the unsplit model on one thread; those measured, and the ratio to the best of ONNX Runtime's own",
-    "modes (1 thread, all threads, parallel: the one of least median), are medians of the ratios within a round.",
+    "Speed-ups are over the unsplit model on one thread; those measured, and the ratio to the best of ONNX Runtime's",
+    "own modes (1 thread, all threads, parallel: the one of least median), are medians of the ratios within a round.",
     "`plan over best of round` compares with the least of the three times in each round, whichever mode that is, which",
     "favours those three where times spread: a plan that is the very same session reads 0.9 to 1.0 there.",
     "`largest relative difference`: of the plan's outputs to those of one thread, to the largest magnitude of each",
     "output. `cold plan` is the whole command with nothing cached, `planning` what is left without profiling, `peak`",
-    "its largest resident memory. Every step begins on idle cores with cold caches: one of a few milliseconds takes two",
-    "to ten times what it takes in a loop, which is what profiling measures.",
+    "its largest resident memory. Every step begins on idle cores with cold caches: one of a few milliseconds takes",
+    "two to ten times what it takes in a loop, which is what profiling measures.",
 )
 
 
@@ -312,7 +312,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path(".models") / "bench", help="folder for plans and profiles")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="models whose name contains TEXT")
     parser.add_argument("--cpus", default="2", help="devices, as in fddps plan")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of the contest of one case")
+    parser.add_argument("--seconds", type=float, default=12.0, help="of the contest of one case")
     parser.add_argument("--planning-only", action="store_true", help="the table of plans for four V100s only")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()

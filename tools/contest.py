@@ -120,7 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("plan", type=Path)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--inputs", type=Path, help="file (.npz) of inputs, in place of random ones")
     options = parser.parse_args()

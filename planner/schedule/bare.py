@@ -4,7 +4,8 @@ One JSON object: ``weights`` (duration of each task; or one list a device kind),
 delay]; the delay counts if the two run on different processors), ``processors``. Optional: ``kinds`` (kind of each
 processor; by default they are shared out evenly in their order), ``memory`` (of each task) with ``memory_limit`` (one
 number, or one a processor), ``node_of`` (node of each processor) with ``remote_factor`` (delays between nodes are that
-many times as long). Tasks may be in any order. Times may be fractions: they count in millionths then.
+many times as long), ``together`` (of each task a number, or null: tasks of the same number run on one processor). Tasks
+may be in any order. Times may be fractions: they count in millionths then.
 """
 
 from __future__ import annotations
@@ -29,7 +30,18 @@ _LARGEST: Final = 2**53
 _LONGEST_DELAY: Final = 2**40
 _MOST_PROCESSORS: Final = 4096
 _KEYS: Final = frozenset(
-    ("name", "processors", "weights", "edges", "kinds", "memory", "memory_limit", "node_of", "remote_factor")
+    (
+        "name",
+        "processors",
+        "weights",
+        "edges",
+        "kinds",
+        "memory",
+        "memory_limit",
+        "node_of",
+        "remote_factor",
+        "together",
+    )
 )
 
 
@@ -129,6 +141,7 @@ def parse_bare(line: Any, *, processors: int | None = None, where: str = "") -> 
         weight_id=np.full(n, -1, np.int32),
         output_bytes=np.zeros(n, np.int64),
         weights_only=True,
+        together=_together(line, n, order, where),
     )
     name = "" if line.get("name") is None else str(line["name"])
     return BareProblem(name, graph, _comm(line, count, factor, where), order, limit, scale)
@@ -250,6 +263,20 @@ def _memory(line: Mapping[str, Any], n: int, count: int, where: str) -> tuple[I6
     # A task needs no less than it says, and a processor has no more.
     sizes = np.array([math.ceil(Fraction(value) * scale) for value in memory], np.int64)
     return sizes, None if limit is None else tuple(math.floor(Fraction(value) * scale) for value in limits)
+
+
+def _together(line: Mapping[str, Any], n: int, order: I64, where: str) -> I64 | None:
+    """[tasks, in topological order] who shares a processor; -1: nobody."""
+    given = line.get("together")
+    if given is None:
+        return None
+    if not isinstance(given, list) or len(given) != n:
+        raise InputError("wrong length", where=f"{where}:together", expected=f"a list of {n}, one a task")
+    for task, group in enumerate(given):
+        if group is not None and (type(group) is not int or not 0 <= group <= _LARGEST):
+            raise InputError(_short(group), where=f"{where}:together[{task}]", expected="null or a number from 0")
+    number = {group: position for position, group in enumerate(dict.fromkeys(g for g in given if g is not None))}
+    return np.array([-1 if group is None else number[group] for group in given], np.int64)[order]
 
 
 def _comm(line: Mapping[str, Any], count: int, factor: float, where: str) -> CommCosts:

@@ -28,6 +28,7 @@ LINES: list[dict[str, Any]] = [
     {**DIAMOND, "name": "memory", "memory": [5, 5, 5, 5], "memory_limit": [10, 10]},
     {**DIAMOND, "name": "halves", "processors": 1, "memory": [0.25, 0.25, 0.25, 0.25], "memory_limit": 1},
     {**DIAMOND, "name": "nodes", "processors": 3, "node_of": ["a", "a", "b"], "remote_factor": 10},
+    {**DIAMOND, "name": "together", "together": [0, 7, 7, None], "edges": [[0, 1, 1], [0, 2, 1], [1, 3, 1], [2, 3, 1]]},
     {**DIAMOND, "name": "fractions", "weights": [0.5, 0.25, 1.5, 1e-3], "edges": [[0, 1, 0.125], [1, 3, 2.5]]},
     {"name": "empty", "weights": [], "edges": []},
 ]
@@ -102,6 +103,8 @@ def test_a_line_that_does_not_fit_says_why_and_the_others_go_on(folder: Path) ->
         ('{"processors": 1, "weights": [' + "9" * 400 + '], "edges": []}', ("weights[0]",)),
         ('{"processors": 1, "weights": [1], "edges": [], "memory": [1], "memory_limits": 3}', ("memory_limit",)),
         ('{"processors": 2, "weights": [1], "edges": [], "node_of": [0, 1], "remote_factor": 1e13}', ("too long",)),
+        ('{"processors": 1, "weights": [1, 2], "edges": [], "together": [0]}', ("together", "one a task")),
+        ('{"processors": 1, "weights": [1], "edges": [], "together": ["a"]}', ("together[0]", "null")),
         ('{"processors": 1, "weights": ["' + "y" * 500 + '"], "edges": []}', ("weights[0]", "yyy...")),
         (
             json.dumps({"processors": 1, "weights": [1] * 1024, "edges": [], "memory": [2**53] * 1024}),

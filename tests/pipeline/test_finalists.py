@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
+from planner.cost.profile import Measurement, ProfileTable
 from planner.errors import ExecutionError
-from planner.finalists import run_finalists
+from planner.finalists import finalists, run_finalists
 from planner.launcher.steps import SegmentTiming
-from planner.schedule.drafts import Draft, list_draft, one_device_draft, segment_keys
+from planner.schedule.cut import with_compute
+from planner.schedule.drafts import Draft, all_cores_draft, list_draft, one_device_draft, segment_keys
 from planner.schedule.heft import heft
 from tests.schedule.settings import setting_of
 
@@ -42,3 +45,17 @@ def test_one_that_fails_later_is_out_and_the_others_are_timed() -> None:
     # The segments together are as long as the measured steps, which sleep for a millisecond at least.
     assert sum(entry.ns for entry in table.entries.values()) >= 1_000_000 - setting.dispatch_ns
     assert all(entry.repeats > 1 for entry in table.entries.values())
+
+
+def timed(draft: Draft, ns: int) -> Draft:
+    return replace(draft, cut=with_compute(draft.cut, draft.cluster, draft.dispatch_ns, [ns]))
+
+
+def test_single_sessions_run_only_if_they_come_near_each_other_and_only_once() -> None:
+    setting = setting_of("cnn", "3-cpus")
+    one, every = timed(one_device_draft(setting), 1_000_000), timed(all_cores_draft(setting), 1_050_000)
+    assert finalists([every, one], ProfileTable()) == [one, every]
+    assert finalists([one, timed(every, 2_000_000)], ProfileTable()) == []
+    assert finalists([one], ProfileTable()) == []
+    known = {key: Measurement(1, 9, "") for draft in (one, every) for key in segment_keys(draft)}
+    assert finalists([one, every], ProfileTable(known)) == []

@@ -50,6 +50,10 @@ def bare_problems(line: Mapping[str, Any], answer: Mapping[str, Any], processors
             used = sum(line["memory"][t] for t in range(n) if tasks[t][0] == device)
             if used > limits[device]:
                 found.append(f"device {device} holds {used} of {limits[device]}")
+    homes: dict[int, int] = {}
+    for task, group in enumerate(line.get("together", ())):
+        if group is not None and homes.setdefault(group, tasks[task][0]) != tasks[task][0]:
+            found.append(f"task {task} is apart from the others of {group}")
     if not math.isclose(answer["makespan"], max((f for _, _, f in tasks), default=0), abs_tol=1e-9):
         found.append(f"makespan {answer['makespan']}")
     return found
