@@ -41,7 +41,8 @@ def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
     """Drafts that must run before one can be chosen: the nearly best, if the profile lacks a segment of one of them.
 
     One session alone need not run; what profiling saw of it is all there is to it. But two that come near each other
-    do: profiling runs them one after the other, in a loop, and each step of theirs will begin on idle cores.
+    do: profiling runs them one after the other, in a loop, and each step of theirs will begin on idle cores. Nor may one
+    win that was never run over one that was, and has taken longer than a loop would have it.
 
     Args:
         drafts: all candidates, with the times known by now.
@@ -52,14 +53,18 @@ def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
     for draft in sorted(drafts, key=lambda draft: draft.step_ns):
         if draft.step_ns * 1000 <= best * (1000 + NEARLY_PERMILLE):
             near.setdefault(tuple(segment_keys(draft)), draft)
+    ran = [draft for draft in drafts if all(key in table.entries for key in segment_keys(draft))]
+    several = len(near) > 1 or bool(ran)
     open_keys = [
         keys
         for keys, draft in near.items()
-        if (len(near) > 1 or len(draft.cut.segments) > 1) and any(k not in table.entries for k in keys)
+        if (several or len(draft.cut.segments) > 1) and any(k not in table.entries for k in keys)
     ]
     if not open_keys:
         return []
     # The best of the others come along, so that all are timed in turns.
+    for draft in sorted(ran, key=lambda draft: draft.step_ns)[:1]:
+        near.setdefault(tuple(segment_keys(draft)), draft)
     chosen = list(dict.fromkeys((*open_keys[:MOST], *near)))[:MOST]
     return [near[keys] for keys in near if keys in chosen]
 
