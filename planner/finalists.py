@@ -35,14 +35,17 @@ MORE_SECONDS: Final = 5.0
 # Candidates within this many thousandths of the best are run, at most so many at once.
 NEARLY_PERMILLE: Final = 150
 MOST: Final = 3
+# Steps that take less differ by more than others from one process to the next, and take up to ten times as long when
+# they begin on idle cores as in the loop of profiling.
+SHORT_NS: Final = 20_000_000
 
 
 def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
     """Drafts that must run before one can be chosen: the nearly best, if the profile lacks a segment of one of them.
 
     One session alone need not run; what profiling saw of it is all there is to it. But two that come near each other
-    do: profiling runs them one after the other, in a loop, and each step of theirs will begin on idle cores. Nor may one
-    win that was never run over one that was, and has taken longer than a loop would have it.
+    do: profiling runs them one after the other, in a loop, and each step of theirs will begin on idle cores. For that
+    reason none that was never run may win over one that was, and of short steps all single sessions run.
 
     Args:
         drafts: all candidates, with the times known by now.
@@ -51,7 +54,8 @@ def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
     best = min((draft.step_ns for draft in drafts), default=0)
     near: dict[tuple[ProfileKey, ...], Draft] = {}
     for draft in sorted(drafts, key=lambda draft: draft.step_ns):
-        if draft.step_ns * 1000 <= best * (1000 + NEARLY_PERMILLE):
+        alone_and_short = len(draft.cut.segments) == 1 and best < SHORT_NS
+        if alone_and_short or draft.step_ns * 1000 <= best * (1000 + NEARLY_PERMILLE):
             near.setdefault(tuple(segment_keys(draft)), draft)
     ran = [draft for draft in drafts if all(key in table.entries for key in segment_keys(draft))]
     several = len(near) > 1 or bool(ran)

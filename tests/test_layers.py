@@ -40,20 +40,20 @@ LAYERS: Final[Mapping[str, int]] = {
     "launcher": 6,
     "schedule": 7,
     "learn": 8,
-    # What is asked for; then choosing, and running what is about to win; then the whole flow.
+    # What is asked for; then running what is about to win, and choosing; then the whole flow.
     "request": 8,
     # The file of measured costs.
     "cost_cache": 8,
     # Files of bare task graphs, which need no model.
     "bare_tasks": 8,
-    "choice": 9,
     "finalists": 9,
-    "pipeline": 10,
+    "choice": 10,
+    "pipeline": 11,
     # The flow again and again, with what runs showed.
-    "tuning": 11,
+    "tuning": 12,
     # The pipeline by names of devices, profiles and files, for Python callers and the command line.
-    "api": 12,
-    "cli": 13,
+    "api": 13,
+    "cli": 14,
 }
 
 # Third-party package -> the parts that may import it.

@@ -53,9 +53,24 @@ def timed(draft: Draft, ns: int) -> Draft:
 
 def test_single_sessions_run_only_if_they_come_near_each_other_and_only_once() -> None:
     setting = setting_of("cnn", "3-cpus")
-    one, every = timed(one_device_draft(setting), 1_000_000), timed(all_cores_draft(setting), 1_050_000)
+    one, every = timed(one_device_draft(setting), 50_000_000), timed(all_cores_draft(setting), 52_000_000)
     assert finalists([every, one], ProfileTable()) == [one, every]
-    assert finalists([one, timed(every, 2_000_000)], ProfileTable()) == []
+    assert finalists([one, timed(every, 80_000_000)], ProfileTable()) == []
     assert finalists([one], ProfileTable()) == []
     known = {key: Measurement(1, 9, "") for draft in (one, every) for key in segment_keys(draft)}
     assert finalists([one, every], ProfileTable(known)) == []
+
+
+def test_no_session_that_never_ran_wins_over_a_plan_that_did() -> None:
+    setting = setting_of("cnn", "3-cpus")
+    one, every = timed(one_device_draft(setting), 80_000_000), timed(all_cores_draft(setting), 50_000_000)
+    ran = ProfileTable({key: Measurement(1, 9, "") for key in segment_keys(one)})
+    assert finalists([one, every], ran) == [every, one]
+    assert finalists([one, timed(every, 95_000_000)], ran) == []
+
+
+def test_all_single_sessions_run_where_steps_are_short() -> None:
+    setting = setting_of("cnn", "3-cpus")
+    one, every = timed(one_device_draft(setting), 1_000_000), timed(all_cores_draft(setting), 4_000_000)
+    assert finalists([every, one], ProfileTable()) == [one, every]
+    assert finalists([one], ProfileTable()) == []

@@ -23,6 +23,7 @@ from planner.plan.diff import same_decisions
 from planner.plan.files import dump_plan, parse_plan
 from planner.plan.schema import Plan
 from planner.request import Request
+from planner.schedule.drafts import all_cores_draft, one_device_draft, segment_keys
 from planner.schedule.planners import PLANNERS
 from planner.schedule.split_bounds import any_split_bound_ns
 from planner.schedule.wishes import Wishes
@@ -180,6 +181,22 @@ def test_measured_costs_are_used_and_counted() -> None:
     assert plan.costs.measured == len(groups)
     assert plan.predictions.step_ns >= 1_000_000 * (len(groups) - 3)  # views are free
     assert plan.predictions.step_ns > plain.predictions.step_ns
+
+
+@pytest.mark.parametrize(("every_ns", "winner"), [(9_500_000, "one-device"), (8_500_000, "all-cores")])
+def test_all_cores_win_a_short_step_only_by_more_than_noise(every_ns: int, winner: str) -> None:
+    setting = setting_of("cnn", "3-cpus")
+    ran = {key: Measurement(10_000_000, 9, "") for key in segment_keys(one_device_draft(setting))}
+    ran.update({key: Measurement(every_ns, 9, "") for key in segment_keys(all_cores_draft(setting))})
+    workload = setting.workloads.build(())
+    slow = {
+        key._replace(key=part): Measurement(20_000_000, 9, "")
+        for key in ran
+        for part in workload.segment_keys(range(workload.tasks.num_tasks))
+    }
+    plan = planned("cnn", "3-cpus", profile=ProfileTable({**slow, **ran}))
+    assert plan.planner == winner
+    assert ("one device is simpler" in plan.why) == (winner == "one-device")
 
 
 def test_measured_links_replace_the_data_sheets() -> None:
