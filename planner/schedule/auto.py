@@ -11,6 +11,7 @@ from typing import Final
 
 from planner.errors import InfeasibleError, UsageError
 from planner.graph.task_graph import CommCosts, Schedule, TaskGraph
+from planner.schedule.beam import Taste, beam
 from planner.schedule.bounds import lower_bound_ns
 from planner.schedule.dcp import dcp
 from planner.schedule.essential import essential
@@ -46,6 +47,13 @@ MOST_LISTS: Final = 400
 # ahead to a child on every device costs.
 MOST_WINDOWS: Final = 30_000
 MOST_LOOKAHEAD: Final = 100_000_000
+# Beam search: visits a taste, of graphs of the least size; with the square of the size up to so many times as much.
+BEAM_WORK: Final = {"quick": 60_000, "normal": 250_000, "thorough": 6_000_000}
+LEAST_BEAM: Final = 50
+MOST_BEAM: Final = {"quick": 1, "normal": 1, "thorough": 40}
+MOST_STATES: Final = 4_000_000
+# Where delays count much, inputs taken as they come; where they do not, urgent tasks first.
+TASTES: Final = (Taste(16, 0), Taste(16, 16), Taste(16, 80))
 # Handling a list, in visits; and how much more work goes into lists where they are the better search.
 LIST_VISITS: Final = 20_000
 LISTS: Final = 6
@@ -88,6 +96,11 @@ def auto(
             return found[-1]
     if not found:
         return heft(graph, comm, memory_limit=memory_limit)  # says what is lacking
+    width = _beam_width(graph, effort) if small and memory_limit is None and not _has_wishes(graph) else 0
+    for taste in TASTES if width > 1 else ():
+        found.append(beam(graph, comm, taste=taste, width=width, target_ns=target))
+        if found[-1].makespan_ns <= target:
+            return found[-1]
     found.sort(key=lambda schedule: schedule.makespan_ns)
     best = found[0]
     if graph.num_tasks <= MOST_LISTS:
@@ -119,6 +132,17 @@ def _moves(graph: TaskGraph, comm: CommCosts, effort: str) -> int:
     """Tasks taken out by tabu search: more in larger graphs, where the same number finds less."""
     more = min(MOST_MORE, max(1, graph.num_tasks**4 // USUAL**4))
     return WORK[effort] // 2 * (more if effort == "thorough" else 1) // visits_of(graph, comm)
+
+
+def _has_wishes(graph: TaskGraph) -> bool:
+    return graph.allowed is not None or graph.together is not None
+
+
+def _beam_width(graph: TaskGraph, effort: str) -> int:
+    """States that beam search may keep: what it visits for one of them at every task is measured."""
+    n, devices = graph.num_tasks, graph.num_devices
+    work = BEAM_WORK[effort] * min(MOST_BEAM[effort], max(1, n**2 // LEAST_BEAM**2))
+    return min(work // (max(n, 1) * (n // 16 + 2 * devices + 25)), MOST_STATES // max(n, 1))
 
 
 def _delays_are_small(graph: TaskGraph, comm: CommCosts) -> bool:
