@@ -69,7 +69,7 @@ def _compile(function: FunctionType, inner: bool) -> Callable[..., Any]:
     # The cache goes by names: one entry for calls from Python, one for calls from kernels.
     resolved.__qualname__ = f"{function.__qualname__}{'.inner' if inner else ''}"
     resolved.__module__ = function.__module__
-    flags = {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner}
+    flags: Any = {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner}
     try:
         with _caching_in(numba.config):
             return cast(Callable[..., Any], numba.njit(cache=True, **flags)(resolved))

@@ -133,8 +133,9 @@ class PlannedSession:
             InputError: if a name, type or shape is wrong.
             ExecutionError: if a segment fails or the session is closed.
         """
-        if self._whole is not None and run_options is None:
-            values = self._whole.run(output_names, input_feed)
+        whole = self._whole  # close() may take it away meanwhile
+        if whole is not None and run_options is None:
+            values = whole.run(output_names, input_feed)
             if values is not None:
                 self._timings, self._handovers = None, ()
                 return values
@@ -232,8 +233,9 @@ class PlannedSession:
     @property
     def timings(self) -> tuple[SegmentTiming, ...]:
         """When each segment of the last step ran; empty before the first."""
-        if self._timings is None and self._whole is not None:
-            return self._whole.timings
+        whole = self._whole
+        if self._timings is None and whole is not None:
+            return whole.timings
         return self._timings or ()
 
     @property

@@ -80,8 +80,6 @@ def measure_throughput(
         UsageError: if the session has no plan.
         ExecutionError: if the plan fails.
     """
-    if session.plan is None:
-        raise UsageError("a partitioned model without its plan", expected="a session of a plan file")
     devices = session.plain_devices()
 
     def planned() -> None:
@@ -126,9 +124,13 @@ def _replicas(session: PlannedSession, devices: Sequence[LocalDevice]) -> list[U
     """The unsplit model on each device.
 
     Raises:
+        UsageError: if the session has no plan.
         ExecutionError: if one cannot be created, for want of memory perhaps.
     """
-    model = load_plan_model(session.plan, session.model_path, allow_outside=session.allow_outside)
+    plan, path = session.plan, session.model_path
+    if plan is None or path is None:
+        raise UsageError("a partitioned model without its plan", expected="a session of a plan file")
+    model = load_plan_model(plan, path, allow_outside=session.allow_outside)
     source = rebuilt(model)
     return [UnsplitSession(source, device) for device in devices]
 
