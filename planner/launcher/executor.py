@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -79,6 +80,7 @@ class Executor:
         self._inboxes: list[Inbox] = [SimpleQueue() for _ in routes]
         self.lock = threading.Lock()
         self._step = 0
+        self._process = os.getpid()
         self.last_ns = _ENDLESS_NS
         self.weight_bytes = {name: _weight_bytes(model, name) for name in routes}
         weights = WeightStore()
@@ -160,10 +162,16 @@ class Executor:
     def _wait(self, step: int, parcels: list[dict[str, Any]], traced: bool, owners: Any) -> list[StepReport]:
         """Start a step and collect a report from every worker.
 
-        The first error, or Ctrl-C at any point, calls the step off and is raised when all workers have stopped.
+        The first error, or Ctrl-C or what another signal's handler raises at any point, calls the step off and is
+        raised when all workers have stopped.
         """
+        if os.getpid() != self._process:
+            raise ExecutionError(
+                "the workers did not come along into this process", next_step="open the plan after the fork"
+            )
         reports: list[StepReport] = []
         first: BaseException | None = None
+        broken = False
         started = 0
         while len(reports) < len(parcels) if first is None else self._busy(step, started):
             try:
@@ -189,11 +197,12 @@ class Executor:
             reports.append(report)
             if report.error is not None and first is None:
                 first = report.error
+                # Anything else is a defect, and has ended that worker's thread.
+                broken = not isinstance(first, FddpsError)
                 self._call_off(step)
+        if broken:
+            self._give_up()
         if first is not None:
-            if not isinstance(first, FddpsError | KeyboardInterrupt):
-                # A defect has ended that worker's thread.
-                self._give_up()
             raise first
         return reports
 
