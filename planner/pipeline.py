@@ -53,8 +53,13 @@ def make_plan(request: Request) -> Outcome:
         raise UsageError(
             f"there is no effort '{request.effort}'", where="--effort", expected=f"one of {', '.join(MOVES)}"
         )
-    if request.load.batch is not None and request.load.batch < 1:
-        raise UsageError(f"the batch size {request.load.batch}", where="--batch", expected="1 or more")
+    batch = request.load.batch
+    try:
+        sound = batch is None or batch >= 1
+    except TypeError:  # a Python caller's text
+        sound = False
+    if not sound:
+        raise UsageError(f"the batch size {batch!r}", where="--batch", expected="1 or more")
     model = load_model(request.model, request.load)
     table, notes = profile_model(request, model)
     begin = time.perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -70,6 +71,7 @@ class Executor:
         self._inboxes: list[Inbox] = [SimpleQueue() for _ in routes]
         self.lock = threading.Lock()
         self._timeout_s = timeout_s
+        self._process = os.getpid()
         self._step = 0
         self.last_ns = _ENDLESS_NS
         self.weight_bytes = {name: _weight_bytes(model, name) for name in routes}
@@ -153,6 +155,10 @@ class Executor:
 
         The first error, or Ctrl-C at any point, calls all begun steps off and is raised when all workers have stopped.
         """
+        if os.getpid() != self._process:
+            raise ExecutionError(
+                "the workers did not come along into this process", next_step="open the plan after the fork"
+            )
         window: dict[int, _Open] = {}
         more, broken = True, False
         try:

@@ -127,7 +127,7 @@ class PlannedSession:
             run_options: accepted for compatibility; None only.
 
         Returns:
-            One numpy array an output, in memory of its own.
+            One numpy array an output, in memory of its own; an output that is named twice is one array, twice.
 
         Raises:
             InputError: if a name, type or shape is wrong.
@@ -280,7 +280,12 @@ class PlannedSession:
         known = [info.name for info in self.model.outputs]
         if isinstance(output_names, str):
             raise InputError(f"the text '{output_names}'", where="output names", expected="a list of names, or None")
-        names = list(output_names or ())
+        try:
+            names = list(output_names or ())
+        except (TypeError, ValueError):  # of numpy arrays, only the truth of short ones is known
+            raise InputError(
+                f"{output_names!r}"[:60], where="output names", expected="a list of names, or None"
+            ) from None
         for name in names:
             if name not in known:
                 raise InputError(f"the model has no output '{name}'", expected=_listed(known))

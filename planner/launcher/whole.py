@@ -19,7 +19,7 @@ from planner.graph.op_graph import TensorInfo
 from planner.launcher.executor import HERE_NS, Executor
 from planner.launcher.steps import SegmentTiming
 from planner.partition.types import PartitionedModel
-from planner.runtime.session import execution_error
+from planner.runtime.session import execution_error, made_by_handler
 from planner.runtime.values import FOREIGN_TYPES, ORT_ERRORS, numpy_dtype
 
 Usual = tuple[Any, tuple[int | None, ...]]
@@ -45,7 +45,6 @@ class WholeStep:
         "_end_ns",
         "_executor",
         "_inputs",
-        "_known",
         "_lock",
         "_options",
         "_segment",
@@ -63,7 +62,6 @@ class WholeStep:
         self._core = set(worker.device.cores[:1]) if len(cores) > 1 and cores != sched_getaffinity(0) else set()
         self._inputs = [(name, dtype, shape) for name, (dtype, shape) in inputs]
         self._all = list(outputs)
-        self._known = frozenset(outputs)
         self._lock = executor.lock
         self._start_ns = self._end_ns = 0
 
@@ -95,7 +93,7 @@ class WholeStep:
         """
         if output_names is None:
             output_names = self._all
-        elif type(output_names) is not list or not output_names or not self._known.issuperset(output_names):
+        elif type(output_names) is not list or not output_names or not all(n in self._all for n in output_names):
             return None
         if type(feeds) is not dict or len(feeds) != len(self._inputs):
             return None
@@ -116,10 +114,12 @@ class WholeStep:
                 made: list[Any] = self._session.run(output_names, feeds, self._options)
                 end_ns = perf_counter_ns()
             except ORT_ERRORS as problem:
+                if made_by_handler(problem):
+                    raise
+                if isinstance(problem, OSError):
+                    # Its core was taken away: the long way says so.
+                    return None
                 raise execution_error(problem, self._segment.id, self._segment.device, "failed") from None
-            except OSError:
-                # Its core was taken away: the long way says so.
-                return None
             finally:
                 if before:
                     sched_setaffinity(0, before)

@@ -15,7 +15,7 @@ import numpy as np
 from planner.errors import InputError, OutputError
 from planner.graph.op_graph import Array, TensorInfo
 from planner.plan.atomic import write_atomically
-from planner.runtime.values import FOREIGN_TYPES, dtype_of, native, numpy_dtype
+from planner.runtime.values import FOREIGN_TYPES, SMALL_INTEGERS, dtype_of, native, numpy_dtype
 
 DEFAULT_INT_HIGH: Final = 100
 
@@ -51,12 +51,16 @@ def _random(info: TensorInfo, stream: np.random.Generator, high: int) -> Array:
         return np.asarray(np.vectorize(lambda n: f"s{n}", otypes=[object])(numbers), dtype=object).reshape(shape)
     if info.dtype == "bool":
         return np.asarray(stream.integers(0, 2, shape), dtype=bool)
-    if dtype.kind in "iu" or info.dtype in ("int4", "uint4"):
-        limit = 8 if info.dtype in ("int4", "uint4") else min(high, 100 if dtype.itemsize == 1 else high)
+    if dtype.kind in "iu" or info.dtype in SMALL_INTEGERS:
+        bits = SMALL_INTEGERS.get(info.dtype)
+        # Of a small type those values that a signed one has too, from 0.
+        limit = min(high, 100 if dtype.itemsize == 1 else high) if bits is None else 1 << (bits - 1)
         return np.asarray(stream.integers(0, max(limit, 1), shape)).astype(dtype)
     if dtype.kind == "c":
         return np.asarray(stream.standard_normal(shape) + 1j * stream.standard_normal(shape)).astype(dtype)
-    return np.asarray(stream.standard_normal(shape)).astype(dtype)
+    normal = np.asarray(stream.standard_normal(shape))
+    # Powers of two have no sign.
+    return (np.abs(normal) if info.dtype == "float8e8m0" else normal).astype(dtype)
 
 
 def _dtype_for(info: TensorInfo) -> np.dtype[Any]:
@@ -155,5 +159,5 @@ def _storable(value: Array) -> Array:
         texts = [text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text) for text in value.flat]
         return np.array(texts, dtype=np.str_).reshape(value.shape) if texts else np.zeros(value.shape, "<U1")
     if dtype in FOREIGN_TYPES:
-        return value.astype(np.int8 if dtype in ("int4", "uint4") else np.float32)
+        return value.astype(np.int8 if dtype in SMALL_INTEGERS else np.float32)
     return value

@@ -38,6 +38,8 @@ from planner.units import format_size
 STUB_LOCATION: Final = "fddps-weights"
 _CPU: Final = _c.OrtDevice(_c.OrtDevice.cpu(), _c.OrtDevice.default_memory(), 0)
 _FAILED_NODE: Final = re.compile(r"while running (\S+) node\. Name:'([^']*)'")
+# Where what ONNX Runtime raises comes to the surface.
+_OUR_CODE: Final = ("planner", "onnxruntime", "numpy", "ml_dtypes")
 _OUT_OF_MEMORY: Final = re.compile(r"bad_alloc|[Ff]ailed to allocate memory|out of memory|OutOfMemory", re.IGNORECASE)
 _REQUESTED: Final = re.compile(r"requested buffer of size (\d+)")
 # By default the arena doubles: a model of 16 GB would take 32 GB.
@@ -166,6 +168,8 @@ class SegmentSession:
         try:
             return self._run_bound(values, options) if self._bindable else self._run_plain(values, options)
         except ORT_ERRORS as problem:
+            if made_by_handler(problem):
+                raise
             raise execution_error(problem, self.id, self.device, "failed") from None
 
     @property
@@ -258,6 +262,15 @@ def check_provider(session: ort.InferenceSession, device: LocalDevice, what: str
             expected=f"CUDAExecutionProvider on CUDA device {device.index}",
             next_step="check the CUDA and cuDNN libraries, or check the results with --on cpu",
         )
+
+
+def made_by_handler(problem: BaseException) -> bool:
+    """Whether someone else's code raised it: a signal's handler runs between any two instructions of ours."""
+    trace = problem.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
+    return trace is not None and name.partition(".")[0] not in _OUR_CODE
 
 
 def execution_error(problem: BaseException, segment: str, device: LocalDevice, verb: str) -> ExecutionError:

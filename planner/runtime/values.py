@@ -1,7 +1,8 @@
 """Between numpy arrays and ONNX Runtime's values, without copying on the way in.
 
-ONNX Runtime's Python API has gaps that are closed here: element types that numpy lacks (bfloat16, 8-bit floats, 4-bit
-integers) come and go as ml_dtypes arrays, and strings, which cannot be an ``OrtValue``, stay numpy object arrays.
+ONNX Runtime's Python API has gaps that are closed here: element types that numpy lacks (bfloat16, floats of 8 and 4
+bits, integers of 4 and 2) come and go as ml_dtypes arrays, and strings, which cannot be an ``OrtValue``, stay numpy
+object arrays.
 """
 
 from __future__ import annotations
@@ -55,9 +56,17 @@ _FOREIGN: Final = {
     "float8e5m2fnuz": _Foreign(20, np.dtype(ml_dtypes.float8_e5m2fnuz), 8),
     "uint4": _Foreign(21, np.dtype(ml_dtypes.uint4), 4),
     "int4": _Foreign(22, np.dtype(ml_dtypes.int4), 4),
+    "float4e2m1": _Foreign(23, np.dtype(ml_dtypes.float4_e2m1fn), 4),
+    "float8e8m0": _Foreign(24, np.dtype(ml_dtypes.float8_e8m0fnu), 8),
+    "uint2": _Foreign(25, np.dtype(ml_dtypes.uint2), 2),
+    "int2": _Foreign(26, np.dtype(ml_dtypes.int2), 2),
 }
 # Element types that ``OrtValue.numpy`` cannot give.
 FOREIGN_TYPES: Final = frozenset(_FOREIGN)
+SMALL_INTEGERS: Final = {"uint4": 4, "int4": 4, "uint2": 2, "int2": 2}
+"""Bits of the integer types of less than a byte."""
+_SIGNED: Final = (np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.int2))
+_UNSIGNED: Final = (np.dtype(ml_dtypes.uint4), np.dtype(ml_dtypes.uint2))
 # ``dtype.name`` is Python code; a look-up costs a tenth.
 _PLAIN: Final = (
     "float32",
@@ -117,7 +126,8 @@ def wrap(array: Array) -> ort.OrtValue:
     """An ``OrtValue`` over the memory of a numeric array; the returned wrapper keeps that memory alive.
 
     The wrapper has to outlive every use of its inner C value: that one holds no reference to the array.
-    Copies only what is not contiguous or not in this machine's byte order, and 4-bit types, which have to be packed.
+    Copies only what is not contiguous or not in this machine's byte order, and types of less than 8 bits, which have to
+    be packed.
 
     Raises:
         RuntimeError: if ONNX Runtime has no such element type.
@@ -126,7 +136,7 @@ def wrap(array: Array) -> ort.OrtValue:
     foreign = _FOREIGN.get(dtype_of(dense))
     if foreign is None:
         return ort.OrtValue.ortvalue_from_numpy(dense)
-    raw = _pack(dense) if foreign.bits == 4 else dense.view(np.uint16 if foreign.bits == 16 else np.uint8)
+    raw = _pack(dense, foreign.bits) if foreign.bits < 8 else dense.view(np.uint16 if foreign.bits == 16 else np.uint8)
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, foreign.onnx_type)
 
 
@@ -161,7 +171,7 @@ def own(array: Array) -> Any:
         value.update_inplace(dense)
         return value
     value = _c.OrtValue.ortvalue_from_shape_and_onnx_type(list(dense.shape), foreign.onnx_type, _HOST)
-    raw = _pack(dense) if foreign.bits == 4 else dense
+    raw = _pack(dense, foreign.bits) if foreign.bits < 8 else dense
     if dense.size:
         ctypes.memmove(value.data_ptr(), raw.ctypes.data, (dense.size * foreign.bits + 7) // 8)
     return value
@@ -185,8 +195,8 @@ def unwrap(value: Any) -> Any:
     count = int(np.prod(shape, dtype=np.int64))
     nbytes = (count * foreign.bits + 7) // 8
     raw = np.frombuffer(ctypes.string_at(inner.data_ptr(), nbytes), dtype=np.uint8) if nbytes else np.zeros(0, np.uint8)
-    if foreign.bits == 4:
-        return _unpack(raw, count, foreign.numpy_type).reshape(shape)
+    if foreign.bits < 8:
+        return _unpack(raw, count, foreign).reshape(shape)
     return raw.view(foreign.numpy_type).reshape(shape).copy()
 
 
@@ -199,26 +209,32 @@ def value_nbytes(value: Any) -> int:
     return int(value.tensor_size_in_bytes()) if value.is_tensor() else 0
 
 
-def _pack(array: Array) -> Array:
-    """Two 4-bit elements a byte, the first in the low half, in a buffer of the unpacked shape as the API demands."""
-    # np.empty: pages of the unused second half are never touched, so they cost address space only.
+def _pack(array: Array, bits: int) -> Array:
+    """Several elements a byte, the first in the lowest bits, in a buffer of the unpacked shape as the API demands."""
+    # np.empty: pages of the unused rest are never touched, so they cost address space only.
     packed = np.empty(array.shape, dtype=np.uint8)
-    nibbles = array.astype(np.int8).view(np.uint8).reshape(-1) & 0xF
-    half = (nibbles.size + 1) // 2
-    flat = packed.reshape(-1)
-    flat[:half] = nibbles[0::2]
-    flat[: nibbles.size // 2] |= nibbles[1::2] << 4
+    parts = array.view(np.uint8).reshape(-1) & ((1 << bits) - 1)
+    flat, each = packed.reshape(-1), 8 // bits
+    flat[: -(-parts.size // each)] = 0
+    for place in range(each):
+        part = parts[place::each]
+        flat[: part.size] |= part << (bits * place)
     return packed
 
 
-def _unpack(raw: Array, count: int, dtype: np.dtype[Any]) -> Array:
-    nibbles = np.empty(raw.size * 2, dtype=np.int16)
-    nibbles[0::2] = raw & 0xF
-    nibbles[1::2] = raw >> 4
-    nibbles = nibbles[:count]
-    if dtype == np.dtype(ml_dtypes.int4):
-        nibbles = np.where(nibbles > 7, nibbles - 16, nibbles)
-    return nibbles.astype(dtype)
+def _unpack(raw: Array, count: int, foreign: _Foreign) -> Array:
+    each = 8 // foreign.bits
+    parts = np.empty(raw.size * each, dtype=np.uint8)
+    for place in range(each):
+        parts[place::each] = (raw >> (foreign.bits * place)) & ((1 << foreign.bits) - 1)
+    parts = parts[:count]
+    if foreign.numpy_type in _SIGNED:
+        signed = parts.astype(np.int8)
+        signed[signed >= 1 << (foreign.bits - 1)] -= 1 << foreign.bits
+        return signed.astype(foreign.numpy_type)
+    if foreign.numpy_type in _UNSIGNED:
+        return parts.astype(foreign.numpy_type)
+    return parts.view(foreign.numpy_type)
 
 
 def ort_version() -> str:

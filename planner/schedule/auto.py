@@ -35,7 +35,7 @@ WORK: Final = {"quick": 300_000, "normal": 1_200_000, "thorough": 40_000_000}
 WINDOW_WORK: Final = {"quick": 2_000_000, "normal": 20_000_000, "thorough": 1_500_000_000}
 # With thorough effort graphs of more than the usual size get up to so many times the work.
 USUAL: Final = 60
-MOST_MORE: Final = 80
+MOST_MORE: Final = 30
 # Schedulers in O((tasks + edges) devices), or nearly; and those that need more, with the most tasks they are run on.
 _FAST: Final[tuple[Scheduler, ...]] = (heft,)
 _SLOW: Final[tuple[tuple[Scheduler, int], ...]] = ((dcp, 2_000), (peft, 20_000), (etf, 20_000), (mp_dps, 20_000))

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import Final
 
@@ -64,14 +65,22 @@ def any_split_bound_ns(setting: Setting) -> int:
         return 0
     whole = np.stack([found.work[0] for found in ways.values()])
     work_ns, shares = work_bound(whole)
-    best = work_ns
-    scale = sum(shares)
-    for weight in range(_WEIGHTS):
+    work = int((whole * np.array(shares)).min(axis=1).sum())
+
+    @cache
+    def bound(weight: int) -> int:
         own = {name: _weighed(found, shares, weight) for name, found in ways.items()}
-        chain = longest_path(graph, own)
-        base = weight * int((whole * np.array(shares)).min(axis=1).sum())
-        best = max(best, (base + chain) // (_WEIGHTS * scale))
-    return best
+        return (weight * work + longest_path(graph, own)) // (_WEIGHTS * sum(shares))
+
+    # Nearly concave in the weight: the best is between the two of any three neighbours that enclose it.
+    low, high = 0, _WEIGHTS - 1
+    while high - low > 2:
+        third = (high - low) // 3
+        if bound(low + third) < bound(high - third):
+            low += third
+        else:
+            high -= third
+    return max(work_ns, *(bound(weight) for weight in range(low, high + 1)))
 
 
 def work_bound(floor: I64) -> tuple[int, list[int]]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,9 @@ def test_one_segment_runs_as_one_call_of_onnxruntime_and_gives_what_the_long_way
         np.testing.assert_array_equal(session.run(["y"], {"x": wide[..., 0], "i": index})[0], y)
         with pytest.raises(InputError, match="no output 'z'"):
             session.run(["z"], {"x": ramp(), "i": index})
+        for odd in (["z"], [["y"]], 5):
+            with pytest.raises(InputError):
+                session.run(odd, {"x": ramp(), "i": index})  # type: ignore[arg-type]
         with pytest.raises(InputError, match="no value for 'i'"):
             session.run(None, {"x": ramp()})
         with pytest.raises(InputError, match="element type float64"):
@@ -50,3 +55,48 @@ def test_a_failing_operator_of_one_segment_is_named_and_the_session_goes_on() ->
             with pytest.raises(ExecutionError, match=r"segment s0 on cpu:0: failed in Gather 'gather_a'"):
                 session.run(None, {"x": ramp(), "i": np.array([0, 400])})
             np.testing.assert_array_equal(session.run(["y"], {"x": ramp(), "i": np.array([0, 1])})[0], -ramp())
+
+
+def two_devices() -> Any:
+    """A segment on each of two devices."""
+    x, a, y = info("x"), info("a"), info("y")
+    first = segment("s0", "cpu:0", [node("Neg", ["x"], ["a"])], [x], [a])
+    return partitioned([first, segment("s1", "cpu:1", [node("Neg", ["a"], ["y"])], [a], [y])], [x], [y])
+
+
+class Late(RuntimeError):
+    """What a caller's time-out raises."""
+
+
+@pytest.mark.parametrize("model", [whole, two_devices])
+def test_what_the_callers_signal_handler_raises_comes_through_and_the_session_stays(model: Any) -> None:
+    def too_late(*_: Any) -> None:
+        raise Late
+
+    feeds = {"x": ramp(), "i": np.array([3, 0])} if model is whole else {"x": ramp()}
+    before = signal.signal(signal.SIGALRM, too_late)
+    try:
+        with PlannedSession.from_partition(model(), cpus(2)) as session:
+            expected = session.run(None, feeds)
+            for _ in range(5):
+                signal.setitimer(signal.ITIMER_REAL, 0.01)
+                with pytest.raises(Late):
+                    while True:
+                        session.run(None, feeds)
+                for got, wanted in zip(session.run(None, feeds), expected, strict=True):
+                    np.testing.assert_array_equal(got, wanted)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_workers_that_a_fork_left_behind_are_not_waited_for() -> None:
+    with PlannedSession.from_partition(two_devices(), cpus(2)) as session:
+        child = os.fork()
+        if child == 0:
+            try:
+                session.run(None, {"x": ramp()})
+            except ExecutionError as problem:
+                os._exit(7 if "process" in str(problem) else 1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

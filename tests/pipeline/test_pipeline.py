@@ -101,7 +101,10 @@ def test_the_planner_asked_for_makes_the_plan(planner: str) -> None:
     assert set(named) == {*SIMPLE, planner}
 
 
-@pytest.mark.parametrize("options", [{"effort": "heroic"}, {"load": LoadOptions(batch=0)}])
+@pytest.mark.parametrize(
+    "options",
+    [{"effort": "heroic"}, {"load": LoadOptions(batch=0)}, {"load": LoadOptions(batch="x")}],  # type: ignore[arg-type]
+)
 def test_values_that_make_no_sense_are_usage_errors(options: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=r"effort|batch"):
         planned("cnn", "4-v100", **options)

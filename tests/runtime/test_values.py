@@ -6,11 +6,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from planner.runtime.values import own, unwrap
+from planner.runtime.values import own, unwrap, wrap
 
 TYPES = [
     np.float32, np.float16, np.int64, np.bool_, np.uint8, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,
     ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz, ml_dtypes.int4, ml_dtypes.uint4,
+    ml_dtypes.float8_e8m0fnu, ml_dtypes.float4_e2m1fn, ml_dtypes.int2, ml_dtypes.uint2,
 ]  # fmt: skip
 
 
@@ -24,6 +25,7 @@ def test_a_value_of_its_own_outlives_the_array(dtype: type, shape: tuple[int, ..
     back = unwrap(value)
     assert back.dtype == expected.dtype and back.shape == shape
     np.testing.assert_array_equal(back.astype(np.float64), expected.astype(np.float64))
+    np.testing.assert_array_equal(unwrap(wrap(expected)).astype(np.float64), expected.astype(np.float64))
 
 
 def test_a_type_that_onnx_runtime_lacks_is_its_own_error() -> None:

@@ -320,10 +320,10 @@ def test_no_devices_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_wide_beam_finds_what_loses_no_time(seed: int) -> None:
-    graph, comm, length = perfect_packing(12, 3, seed)
-    found = {
-        width: beam(graph, comm, taste=Taste(16, 0), width=width, target_ns=length).makespan_ns for width in (1, 2_000)
-    }
-    assert found[2_000] == length < found[1]
-    assert heft(graph, comm).makespan_ns > length
+def test_a_wide_beam_loses_hardly_any_time(seed: int) -> None:
+    graph, comm, length = perfect_packing(25, 4, seed)
+    narrow, wide = (
+        beam(graph, comm, taste=Taste(16, 0), width=width, target_ns=length).makespan_ns for width in (1, 2_000)
+    )
+    assert length <= wide <= length * 103 // 100 < narrow
+    assert heft(graph, comm).makespan_ns > length * 13 // 10
