@@ -31,6 +31,19 @@ def test_floats_differ_within_their_types_tolerance(dtype, small, large) -> None
     assert result.max_rel_diff == pytest.approx(large, rel=0.1)
 
 
+SMALL_FLOATS = [
+    ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz,
+    ml_dtypes.float8_e8m0fnu, ml_dtypes.float4_e2m1fn,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", SMALL_FLOATS, ids=lambda t: t.__name__)
+def test_no_tolerance_is_so_wide_that_swapped_elements_pass(dtype) -> None:
+    expected = np.array([1.0, 2.0, 4.0]).astype(dtype)
+    assert check(expected, expected).verified
+    assert not check(expected[::-1].copy(), expected).verified
+
+
 def test_tolerance_follows_the_outputs_magnitude() -> None:
     expected = np.array([1000.0, 0.0], np.float32)
     assert check(expected + np.float32(0.05), expected).verified
