@@ -77,6 +77,7 @@ def choose(
     seen = _seen(setting, drafts)
     winner = _best(wanted, seen)
     best = _kept(request, plans, winner)
+    kept = best is not winner
     passed_over = [plan for plan in wanted if plan.predictions.step_ns < best.predictions.step_ns]
     one = next((plan.predictions.step_ns for plan in plans if plan.planner == ONE_DEVICE), None)
     order = {name: position for position, name in enumerate(PLANNERS)}
@@ -84,7 +85,7 @@ def choose(
     draft = next(draft for draft in drafts if draft.planner == best.planner)
     best = best.model_copy(update={"costs": _provenance(best, draft, setting)})
     bounds = _bounds(setting, draft, best, candidates)
-    why = _why(best, candidates, passed_over, seen, kept=best is not winner)
+    why = _why(best, candidates, passed_over, seen, kept=kept)
     why = f"{why}; {draft.gain}" if draft.gain else why
     plan = with_candidates(best, why, candidates, one, bounds)
     if request.start is not None and plan.planner == NAME:
