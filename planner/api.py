@@ -27,6 +27,7 @@ from planner.resources import data_path
 from planner.runtime.feeds import load_npz
 from planner.runtime.values import ort_version
 from planner.schedule.wishes import Wishes
+from planner.tuning import Round, Tuned, tune
 
 Progress = Callable[[str, int, int], None]
 
@@ -302,6 +303,26 @@ def compare_request(
     said: list[str] = []
     found, notes = compare_planners(_with_hardware(request, hardware, cache, said.append), names)
     return found, (*said, *notes)
+
+
+def tune_request(
+    request: Request,
+    hardware: Hardware,
+    cache: Path | None = None,
+    *,
+    rounds: int,
+    time_limit_s: float | None = None,
+    on_round: Callable[[Round, Plan], None] = lambda found, best: None,
+) -> Tuned:
+    """Plan, run, and plan again: :func:`planner.tuning.tune`; arguments as there and as run_request.
+
+    Raises:
+        FddpsError: with what is wrong and what to do.
+    """
+    said: list[str] = []
+    request = _with_hardware(request, hardware, cache, said.append)
+    tuned = tune(request, rounds=rounds, time_limit_s=time_limit_s, on_round=on_round)
+    return replace(tuned, notes=(*said, *tuned.notes))
 
 
 def _with_hardware(request: Request, hardware: Hardware, cache: Path | None, note: Note) -> Request:

@@ -8,7 +8,6 @@ from typing import Final
 from planner.cluster.sheets import load_sheets
 from planner.cost.profile import DISPATCH_KEY, ProfileKey, ProfileTable, link_key
 from planner.errors import InfeasibleError
-from planner.finalists import SHORT_NS
 from planner.model.digest import file_sha256
 from planner.model.simplify import SIMPLIFICATION_VERSION
 from planner.plan.files import relative_model_path
@@ -16,19 +15,17 @@ from planner.plan.schema import Candidate, CostProvenance, LowerBounds, ModelRef
 from planner.request import Request
 from planner.schedule.bounds import lower_bound_ns
 from planner.schedule.build import Header, build_plan, with_candidates
-from planner.schedule.drafts import Draft, Setting, segment_keys
+from planner.schedule.drafts import ONE_DEVICE, SHORT_NS, SIMPLE, Draft, Setting, segment_keys
 from planner.schedule.from_plan import NAME
 from planner.schedule.planners import PLANNERS
 from planner.schedule.split_bounds import any_split_bound_ns
 from planner.units import format_size, format_time
 from planner.version import __version__
 
-ONE: Final = "one-device"
-SIMPLE: Final = (ONE, "all-cores", "data-parallel")
 # A plan of many pieces must be predicted better than a simple choice by this much, in thousandths, to be preferred:
 # predictions of whole sessions are measured, those of pieces are put together.
 MARGIN_PERMILLE: Final = 20
-# Where all was run: by what medians of nine rounds differ without a reason on a busy machine, and from one process to
+# Where all was run: by what medians of some rounds differ without a reason on a busy machine, and from one process to
 # the next. Once 356 ms won against 367, and then took 355 against 310; once a plan won by 5% and then lost by 5%.
 NOISE_PERMILLE: Final = 100
 # Of short steps they differ by more: 10.9 against 9.7 ms once became 9.1 against 11.4.
@@ -50,7 +47,6 @@ def choose(
     header: Header,
     drafts: list[Draft],
     candidates: list[Candidate],
-    seen: Collection[str] = (),
 ) -> tuple[Plan, tuple[str, ...]]:
     """The best of the drafts as a plan, with what every candidate was predicted to take.
 
@@ -60,7 +56,6 @@ def choose(
         header: what a plan of this request says about itself.
         drafts: one a planner that has any.
         candidates: planners that had none, with the reason; added to.
-        seen: planners all of whose segments have been measured as wholes.
 
     Raises:
         InfeasibleError: if no draft that was asked for fits the devices' memory.
@@ -79,21 +74,32 @@ def choose(
     wanted = [plan for plan in plans if request.planner in ("auto", plan.planner)]
     if not wanted:
         raise _nothing_fits(request.planner, candidates, too_large)
-    best = _kept(request, plans, _best(wanted, seen))
+    seen = _seen(setting, drafts)
+    winner = _best(wanted, seen)
+    best = _kept(request, plans, winner)
+    kept = best is not winner
     passed_over = [plan for plan in wanted if plan.predictions.step_ns < best.predictions.step_ns]
-    one = next((plan.predictions.step_ns for plan in plans if plan.planner == ONE), None)
+    one = next((plan.predictions.step_ns for plan in plans if plan.planner == ONE_DEVICE), None)
     order = {name: position for position, name in enumerate(PLANNERS)}
     candidates.sort(key=lambda c: order.get(c.planner, len(order)))
     draft = next(draft for draft in drafts if draft.planner == best.planner)
     best = best.model_copy(update={"costs": _provenance(best, draft, setting)})
     bounds = _bounds(setting, draft, best, candidates)
-    why = _why(best, candidates, passed_over, seen)
+    why = _why(best, candidates, passed_over, seen, kept=kept)
     why = f"{why}; {draft.gain}" if draft.gain else why
     plan = with_candidates(best, why, candidates, one, bounds)
     if request.start is not None and plan.planner == NAME:
         why = f"kept from the plan that was started from ('{NAME}'): {why}"
         plan = plan.model_copy(update={"planner": request.start.planner, "why": why})
     return plan, _plan_notes(plan)
+
+
+def _seen(setting: Setting, drafts: Sequence[Draft]) -> list[str]:
+    """Planners all of whose segments have been measured as wholes."""
+    table = setting.costs.profile
+    if table is None:
+        return []
+    return [draft.planner for draft in drafts if all(key in table.entries for key in segment_keys(draft))]
 
 
 def _kept(request: Request, plans: list[Plan], best: Plan) -> Plan:
@@ -123,7 +129,7 @@ def _best(plans: list[Plan], seen: Collection[str]) -> Plan:
         limit = simple.predictions.step_ns * (1000 - _margin(simple, pieces, seen))
         if pieces.predictions.step_ns * 1000 < limit:
             return pieces
-    one = fastest([plan for plan in plans if plan.planner == ONE])
+    one = fastest([plan for plan in plans if plan.planner == ONE_DEVICE])
     return simple if one is None or _clearly_faster(simple, one, seen) else one
 
 
@@ -224,8 +230,8 @@ def _nothing_fits(planner: str, candidates: list[Candidate], too_large: list[Pla
     sizes = {name: sheet.memory_bytes for name, sheet in load_sheets().items() if sheet.type == "cuda"}
     kinds = [name for name in sizes if sizes[name] >= needs[best.planner]]
     enough = f"devices with at least {format_size(needs[best.planner])} each for this plan"
-    if ONE in needs and best.planner != ONE:
-        enough += f", or one with {format_size(needs[ONE])} for the whole model"
+    if ONE_DEVICE in needs and best.planner != ONE_DEVICE:
+        enough += f", or one with {format_size(needs[ONE_DEVICE])} for the whole model"
     if kinds and any(device.type == "cuda" for device in best.cluster.devices):
         enough += f" (large enough: {', '.join(sorted(kinds, key=lambda name: (sizes[name], name))[:4])})"
     return InfeasibleError(
@@ -247,14 +253,16 @@ def _bounds(setting: Setting, draft: Draft, plan: Plan, candidates: list[Candida
     return LowerBounds(split_ns=max(split, any_ns), any_ns=any_ns)
 
 
-def _why(best: Plan, candidates: list[Candidate], passed_over: list[Plan], seen: Collection[str]) -> str:
+def _why(best: Plan, candidates: list[Candidate], passed_over: list[Plan], seen: Collection[str], *, kept: bool) -> str:
     ranked = sorted((c.step_ns, c.planner) for c in candidates if c.step_ns is not None)
     others = [f"{name} {format_time(ns)}" for ns, name in ranked if name != best.planner]
     text = f"{best.planner} is predicted to take {format_time(best.predictions.step_ns)} a step"
     text = f"{text}; the others: {', '.join(others)}" if others else text
     for plan in passed_over:
         margin, reason = _margin(best, plan, seen), "it has many pieces"
-        if plan.planner in SIMPLE and best.planner == ONE:
+        if kept:
+            margin, reason = KEEP_PERMILLE, "the plan that was started from is kept if nothing is"
+        elif plan.planner in SIMPLE and best.planner == ONE_DEVICE:
             margin, reason = MORE_THAN_ONE_PERMILLE, "steps are short and one device is simpler"
         elif margin == GUESS_PERMILLE:
             reason = "some of its pieces were only estimated"

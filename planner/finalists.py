@@ -22,7 +22,7 @@ from planner.runtime.feeds import random_feeds
 from planner.runtime.idle import pause_until_idle
 from planner.runtime.values import ort_version
 from planner.schedule.cut import with_compute
-from planner.schedule.drafts import Draft, segment_keys
+from planner.schedule.drafts import SHORT_NS, SIMPLE, Draft, segment_keys
 
 ROUNDS: Final = 25
 # Rounds that take longer are repeated less often, but some are needed.
@@ -34,17 +34,14 @@ MORE_SECONDS: Final = 5.0
 # Candidates within this many thousandths of the best are run, at most so many at once.
 NEARLY_PERMILLE: Final = 150
 MOST: Final = 3
-# Steps that take less differ by more than others from one process to the next, and take up to ten times as long when
-# they begin on idle cores as in the loop of profiling.
-SHORT_NS: Final = 20_000_000
 
 
 def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
     """Drafts that must run before one can be chosen: the nearly best, if the profile lacks a segment of one of them.
 
-    One session alone need not run; what profiling saw of it is all there is to it. But two that come near each other
-    do: profiling runs them one after the other, in a loop, and each step of theirs will begin on idle cores. For that
-    reason none that was never run may win over one that was, and of short steps all single sessions run.
+    One session alone that is far ahead need not run: profiling has run it, in a loop. But by how much steps that begin
+    on idle cores take longer is not the same for all: where two come near each other both run, and where anything runs
+    all simple choices do, so that none that never ran wins over one that did. Of short steps all single sessions run.
 
     Args:
         drafts: all candidates, with the times known by now.
@@ -65,11 +62,14 @@ def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
     ]
     if not open_keys:
         return []
-    # The best of the others come along, so that all are timed in turns.
-    for draft in sorted(ran, key=lambda draft: draft.step_ns)[:1]:
-        near.setdefault(tuple(segment_keys(draft)), draft)
-    chosen = list(dict.fromkeys((*open_keys[:MOST], *near)))[:MOST]
-    return [near[keys] for keys in near if keys in chosen]
+    # The best of those that ran come along, so that all are timed in turns.
+    along = [draft for draft in drafts if draft.planner in SIMPLE and draft not in ran]
+    along += sorted(ran, key=lambda draft: draft.step_ns)[:1]
+    chosen = {keys: near[keys] for keys in open_keys[:MOST]}
+    for draft in (*along, *near.values()):
+        if len(chosen) < MOST or draft in along:
+            chosen.setdefault(tuple(segment_keys(draft)), draft)
+    return sorted(chosen.values(), key=lambda draft: draft.step_ns)
 
 
 def values_for(session: PlannedSession, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from planner.choice import SIMPLE, choose, memory_problem, plan_header, step_bound_ns
+from planner.choice import choose, memory_problem, plan_header, step_bound_ns
 from planner.cluster.sheets import load_sheets
 from planner.cluster.types import Cluster
 from planner.cost.estimate import CostTable
@@ -25,12 +25,12 @@ from planner.request import Outcome, Request
 from planner.runtime.values import dtype_of
 from planner.schedule.build import Header, build_plan
 from planner.schedule.drafts import (
+    SIMPLE,
     Draft,
     Setting,
     all_cores_device,
     one_device_drafts,
     remeasured,
-    segment_keys,
 )
 from planner.schedule.from_plan import draft_from_plan
 from planner.schedule.planners import PLANNERS, find_planner
@@ -79,8 +79,7 @@ def make_plan(request: Request) -> Outcome:
         running_s = time.perf_counter() - start
     if request.start is not None and request.start.model.digest != model.digest:
         notes += ("the plan to start from is for another model or other shapes: what fits of it is kept",)
-    seen = [draft.planner for draft in drafts if all(key in table.entries for key in segment_keys(draft))]
-    plan, more = choose(request, setting, header, drafts, candidates, seen)
+    plan, more = choose(request, setting, header, drafts, candidates)
     return Outcome(plan, table, (*model.notes, *notes, *more), time.perf_counter() - begin - running_s)
 
 
@@ -158,8 +157,9 @@ def _run_finalists(
     failed: dict[str, str] = {}
     large: list[Draft] = []
     feeds = request.load.feeds or {}
-    racing = [] if any(device.shared for device in setting.cluster.devices) else drafts
-    others = [] if racing else drafts
+    timed = not any(device.shared for device in setting.cluster.devices)
+    racing = [d for d in drafts if timed and request.planner in ("auto", d.planner)]
+    others = [d for d in drafts if d not in racing]
     while chosen := finalists(racing, table):
         request.progress(f"running the plans of {', '.join(draft.planner for draft in chosen)}", 0, 1)
         with ExitStack() as stack:
@@ -178,7 +178,8 @@ def _run_finalists(
             found, broken = run_finalists(entrants, feeds, setting.dispatch_ns)
         failed.update(broken)
         racing = [draft for draft in racing if draft.planner not in failed and draft not in large]
-        table = ProfileTable({**found.entries, **table.entries})
+        # What ran again, in turns with others, is known better now.
+        table = ProfileTable({**table.entries, **found.entries})
         request.keep(table)
         racing = [remeasured(draft, replace(setting.costs, profile=table)) for draft in racing]
     candidates = [Candidate(planner=name, infeasible=f"its plan cannot be run: {why}") for name, why in failed.items()]

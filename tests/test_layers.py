@@ -46,9 +46,11 @@ LAYERS: Final[Mapping[str, int]] = {
     "cost_cache": 8,
     # Files of bare task graphs, which need no model.
     "bare_tasks": 8,
+    "choice": 9,
     "finalists": 9,
-    "choice": 10,
-    "pipeline": 11,
+    "pipeline": 10,
+    # The flow again and again, with what runs showed.
+    "tuning": 11,
     # The pipeline by names of devices, profiles and files, for Python callers and the command line.
     "api": 12,
     "cli": 13,

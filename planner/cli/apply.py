@@ -9,10 +9,11 @@ import click
 
 from planner.cli.options import FILE, refuse_same_file, split_pairs, with_terminal
 from planner.cli.terminal import Terminal
-from planner.errors import OutputError, VerificationError
+from planner.errors import OutputError, UsageError, VerificationError
 
 if TYPE_CHECKING:
     from planner.launcher.apply import ApplyOptions, ApplyResult
+    from planner.launcher.throughput import Throughput
 
 _EPILOG = """\b
 Examples:
@@ -20,6 +21,8 @@ Examples:
   fddps apply plan.yaml --inputs in.npz --outputs out.npz
   fddps apply plan.yaml --on cpu --verify         # a GPU plan's numbers, without GPUs
   fddps apply plan.yaml --map cuda:0=cuda:2
+  fddps apply plan.yaml --trace run.json          # for chrome://tracing or ui.perfetto.dev
+  fddps apply plan.yaml --requests 200 --in-flight 3
 """
 
 
@@ -30,6 +33,12 @@ Examples:
 @click.option("--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Measured steps.")
 @click.option("--inputs", type=FILE, help="Inputs by name (.npz), in place of random ones.")
 @click.option("--outputs", type=FILE, help="Write outputs by name (.npz).")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), help="Seconds a step may take; no limit."
+)
+@click.option("--requests", type=click.IntRange(min=1), help="Measure the throughput with so many requests, too.")
+@click.option("--in-flight", type=click.IntRange(min=1), help="Most requests begun and not answered then (default 2).")
+@click.option("--trace", type=FILE, help="Write the step of median length and the predicted one as a Chrome trace.")
 @click.option("--on", "on", type=click.Choice(["cpu"]), help="Run every device on this machine's cores.")
 @click.option("--map", "device_map", multiple=True, metavar="DEVICE=DEVICE", help="Another device for one of the plan.")
 @click.option("--model", "model_path", type=FILE, help="The model, if it is not where the plan says.")
@@ -37,15 +46,22 @@ Examples:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
 @click.option("--int-high", multiple=True, metavar="[NAME=]N", help="Random integers are below N (default 100).")
 @with_terminal
-def command(terminal: Terminal, plan: Path, inputs: Path | None, outputs: Path | None, **given: Any) -> None:
+def command(
+    terminal: Terminal, plan: Path, inputs: Path | None, outputs: Path | None, trace: Path | None, **given: Any
+) -> None:
     """Run PLAN on its devices, after a step that shows that everything works; exit 1 if outputs are wrong."""
     from planner.launcher.apply import run_plan
     from planner.runtime.feeds import load_npz, save_npz
 
-    if outputs is not None and not outputs.absolute().parent.is_dir():
-        raise OutputError("there is no such folder", where=str(outputs), next_step="name a file in an existing one")
-    if outputs is not None:
-        refuse_same_file(outputs, "name another one with --outputs", plan, inputs, given["model_path"])
+    for option, written in (("--outputs", outputs), ("--trace", trace)):
+        if written is not None:
+            if not written.absolute().parent.is_dir():
+                raise OutputError(
+                    "there is no such folder", where=str(written), next_step="name a file in an existing one"
+                )
+            others = (inputs, given["model_path"], outputs if option == "--trace" else None)
+            refuse_same_file(written, f"name another one with {option}", plan, *others)
+    _check_together(given, trace)
     feeds = load_npz(inputs) if inputs is not None else None
     options = _options(given)
     result = run_plan(plan, options, feeds=feeds)
@@ -53,6 +69,9 @@ def command(terminal: Terminal, plan: Path, inputs: Path | None, outputs: Path |
     if outputs is not None:
         save_npz(outputs, result.outputs)
         terminal.note(f"outputs written to {outputs}")
+    if trace is not None:
+        _write_trace(trace, plan, result)
+        terminal.note(f"trace written to {trace}")
     timed = given["on"] is None
     if terminal.json:
         terminal.result(_data(result, timed))
@@ -60,6 +79,41 @@ def command(terminal: Terminal, plan: Path, inputs: Path | None, outputs: Path |
         _show(terminal, result, timed)
     if result.comparison is not None and not result.verified:
         raise _failure(result)
+
+
+def _check_together(given: dict[str, Any], trace: Path | None) -> None:
+    """Options that need each other, or exclude each other."""
+    if given["in_flight"] is not None and given["requests"] is None:
+        raise UsageError("nothing is in flight", where="--in-flight", next_step="say how many requests: --requests N")
+    for option, value in (("--requests", given["requests"]), ("--trace", trace)):
+        if given["on"] is not None and value is not None:
+            raise UsageError(
+                "times on other devices than the plan's mean nothing", where=option, next_step="leave out --on cpu"
+            )
+
+
+def _write_trace(path: Path, plan: Path, result: ApplyResult) -> None:
+    """The measured step of median length, and beside it what the plan's simulation says."""
+    from planner.plan.files import read_plan
+    from planner.report.trace import write_trace
+    from planner.report.types import TimelineBar
+    from planner.simulate.simulator import simulate
+    from planner.simulate.timeline import device_bars, link_bars
+
+    predicted = simulate(read_plan(plan))
+    timeline = result.timeline
+    handovers = [
+        TimelineBar(f"{h.src} -> {h.dst}", name, h.start_ns, h.end_ns) for h in timeline.handovers for name in h.names
+    ]
+    write_trace(
+        path,
+        {
+            "measured devices": [TimelineBar(t.device, t.segment, t.start_ns, t.end_ns) for t in timeline.segments],
+            "measured links": handovers,
+            "predicted devices": device_bars(predicted),
+            "predicted links": link_bars(predicted),
+        },
+    )
 
 
 def _options(given: dict[str, Any]) -> ApplyOptions:
@@ -78,11 +132,13 @@ def _options(given: dict[str, Any]) -> ApplyOptions:
         repeat=given["repeat"] if timed else 1,
         verify=given["verify"],
         verify_deep=given["verify_deep"],
+        requests=given["requests"] or 0,
+        in_flight=given["in_flight"] or 2,
+        timeout_s=given["timeout_s"],
     )
 
 
 def _int_high(values: tuple[str, ...]) -> dict[str, int] | int:
-    from planner.errors import UsageError
     from planner.runtime.feeds import DEFAULT_INT_HIGH
 
     named = {}
@@ -134,12 +190,38 @@ def _show(terminal: Terminal, result: ApplyResult, timed: bool) -> None:
     terminal.show(table, devices)
     if not timed:
         terminal.note("run on CPU cores in place of the plan's devices: results count, times are not claimed")
+    if result.throughput is not None:
+        _show_throughput(terminal, result.throughput)
     if result.comparison is not None and result.verified:
         count = result.comparison.compared
         terminal.say(
             f"verified: {count} {'tensor agrees' if count == 1 else 'tensors agree'} with the unsplit model; "
             f"largest difference {result.max_abs_diff:.3g}, {result.max_rel_diff:.3g} of the largest magnitude"
         )
+
+
+def _show_throughput(terminal: Terminal, found: Throughput) -> None:
+    from rich.table import Table
+
+    table = Table("", title="Throughput", title_justify="left")
+    table.add_column("requests/s", justify="right")
+    table.add_column("of one device", justify="right")
+    one = found.one_device_per_s
+    rows = (
+        (f"this plan, {found.in_flight} in flight", found.planned_per_s),
+        (f"{found.replicas} replicas of the unsplit model", found.replicas_per_s),
+        ("one device, unsplit model", one),
+    )
+    for name, rate in rows:
+        if rate is not None:
+            table.add_row(name, f"{rate:.3g}", "" if one is None else f"{rate / one:.2f}x")
+    terminal.show(table)
+    if found.why:
+        terminal.note(f"no replicas to compare with: {found.why}")
+    if found.choose == "plan":
+        terminal.say("choose this plan: replicas do not serve more requests, and answer each later")
+    else:
+        terminal.say("choose replicas if many requests wait; this plan answers a single one sooner")
 
 
 def _failure(result: ApplyResult) -> VerificationError:

@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = {
         "profile",
         "planners",
         "plan",
+        "tune",
         "compare",
         "validate",
         "show",

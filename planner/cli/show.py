@@ -39,7 +39,7 @@ def command(terminal: Terminal, plan: Path, trace: Path | None, width: int | Non
     loaded = read_plan(plan)
     result = simulate(loaded)
     if trace is not None:
-        write_trace(trace, device_bars(result), link_bars(result))
+        write_trace(trace, {"predicted devices": device_bars(result), "predicted links": link_bars(result)})
         terminal.note(f"trace written to {trace}")
     if terminal.json:
         terminal.result(_data(loaded))

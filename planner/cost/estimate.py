@@ -92,7 +92,7 @@ class CostTable:
         return Cost(_scaled(group_ns(ops, sheet), ratio), False)
 
     def floors(self, ops: Sequence[OpContext], device: Device) -> list[Floor]:
-        """The least that all shards of each operator of a group cost together, however they are split.
+        """The least that shards of each operator of a group cost, however they are split.
 
         Args:
             ops: a fused group of the unsplit graph.
@@ -106,7 +106,7 @@ class CostTable:
         whole, estimated = self.group_ns(ops, device).ns, group_ns(ops, sheet)
         if whole == estimated or not estimated:
             return found
-        return [Floor(f.work_ns * whole // estimated, f.launch_ns * whole // estimated) for f in found]
+        return [Floor(*(part * whole // estimated for part in floor)) for floor in found]
 
     @property
     def knows_segments(self) -> bool:

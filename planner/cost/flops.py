@@ -14,6 +14,8 @@ from typing import Final
 from planner.graph.op_graph import OpContext, TensorInfo
 
 _TRANSCENDENTAL: Final = 8
+NORM_FLOPS: Final = 8
+"""Operations of a normalisation, an element."""
 
 MATMUL_OPS: Final = frozenset(
     (
@@ -112,7 +114,7 @@ def op_flops(op: OpContext) -> int:
         return _matmul(op)
     output, largest = _elements(op.outputs), _largest(op.inputs)
     if kind in NORM_OPS:
-        return 8 * largest
+        return NORM_FLOPS * largest
     if kind in POOL_OPS:
         window: tuple[int, ...] = op.op.attr("kernel_shape", ())
         return output * max(prod(window), 1)

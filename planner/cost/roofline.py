@@ -74,16 +74,23 @@ def group_bytes(ops: Sequence[OpContext]) -> int:
 
 
 def compute_ns(op: OpContext, sheet: DataSheet) -> int:
-    """Estimated time of an operator's arithmetic alone."""
+    """Estimated time of an operator's arithmetic alone, on a device that it may not fill."""
     flops = op_flops(op)
+    if family(op) in _MATRIX_FAMILIES and sheet.fill_elements:
+        flops += flops * sheet.fill_elements // _parallel_outputs(op)
+    return _at_rate(op, flops, sheet)
+
+
+def arithmetic_ns(op: OpContext, sheet: DataSheet) -> int:
+    """What it would be if the operator filled the device."""
+    return _at_rate(op, op_flops(op), sheet)
+
+
+def _at_rate(op: OpContext, flops: int, sheet: DataSheet) -> int:
     if flops == 0:
         return 0
     group = family(op)
-    rate = _peak(op, group, sheet) * sheet.efficiency[group]
-    if group in _MATRIX_FAMILIES and sheet.fill_elements:
-        outputs = _parallel_outputs(op)
-        flops += flops * sheet.fill_elements // outputs
-    return _ceil(flops * 100 * NS_PER_S, rate)
+    return _ceil(flops * 100 * NS_PER_S, _peak(op, group, sheet) * sheet.efficiency[group])
 
 
 def _parallel_outputs(op: OpContext) -> int:

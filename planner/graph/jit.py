@@ -30,13 +30,18 @@ class LazyKernel(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R]) -> None:
         self.python = function
-        self._compiled: Callable[P, R] | None = None
+        self._compiled: dict[bool, Callable[P, R]] = {}
 
-    def compiled(self) -> Callable[P, R]:
-        """The numba dispatcher; made once."""
-        if self._compiled is None:
-            self._compiled = _compile(cast(FunctionType, self.python))
-        return self._compiled
+    def compiled(self, *, inner: bool = False) -> Callable[P, R]:
+        """The numba dispatcher; made once.
+
+        Args:
+            inner: for calls from other kernels only. The wrapper that takes arguments from Python apart, dozens of
+                arrays in tuples, costs more to compile than most kernels.
+        """
+        if inner not in self._compiled:
+            self._compiled[inner] = _compile(cast(FunctionType, self.python), inner)
+        return self._compiled[inner]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the compiled function."""
@@ -52,22 +57,24 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     return LazyKernel(function)
 
 
-def _compile(function: FunctionType) -> Callable[..., Any]:
+def _compile(function: FunctionType, inner: bool) -> Callable[..., Any]:
     """``numba.njit`` with the kernels that ``function`` names replaced by their dispatchers."""
     import numba  # type: ignore[import-untyped,unused-ignore]
 
     scope = dict(function.__globals__)
     for name in function.__code__.co_names:
         if isinstance(scope.get(name), LazyKernel):
-            scope[name] = scope[name].compiled()
+            scope[name] = scope[name].compiled(inner=True)
     resolved = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
-    resolved.__qualname__ = function.__qualname__
+    # The cache goes by names: one entry for calls from Python, one for calls from kernels.
+    resolved.__qualname__ = f"{function.__qualname__}{'.inner' if inner else ''}"
     resolved.__module__ = function.__module__
+    flags: Any = {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner}
     try:
         with _caching_in(numba.config):
-            return cast(Callable[..., Any], numba.njit(cache=True)(resolved))
+            return cast(Callable[..., Any], numba.njit(cache=True, **flags)(resolved))
     except RuntimeError:  # no folder that numba could write its cache to
-        return cast(Callable[..., Any], numba.njit(resolved))
+        return cast(Callable[..., Any], numba.njit(**flags)(resolved))
 
 
 @functools.cache

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from planner.errors import ExecutionError, InputError
 from planner.graph.op_graph import Array
 from planner.launcher.check import Checker
 from planner.launcher.planned_session import PlannedSession
+from planner.launcher.steps import HandoverTiming, SegmentTiming, StepResult
+from planner.launcher.throughput import Throughput, measure_throughput
 from planner.launcher.unsplit import UnsplitSession
 from planner.launcher.verify import Comparison
 from planner.plan.schema import Plan
@@ -36,6 +38,9 @@ class ApplyOptions:
         repeat: measured steps.
         verify: compare with the unsplit model on two different inputs, and time it too, in turns.
         verify_deep: compare every value that crosses segments as well; implies ``verify``.
+        requests: measure the throughput with so many successive requests; 0: do not.
+        in_flight: most requests begun and not answered meanwhile.
+        timeout_s: a step that takes longer is called off; None: wait for ever.
     """
 
     model_path: Path | None = None
@@ -48,6 +53,9 @@ class ApplyOptions:
     repeat: int = 10
     verify: bool = False
     verify_deep: bool = False
+    requests: int = 0
+    in_flight: int = 2
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,14 @@ class DeviceResult:
     peak_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class StepTimeline:
+    """What one step did when, in nanoseconds from its start."""
+
+    segments: tuple[SegmentTiming, ...]
+    handovers: tuple[HandoverTiming, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ApplyResult:
     """What running a plan showed.
@@ -91,6 +107,8 @@ class ApplyResult:
         comparison: details of the verification; None if not asked for.
         outputs: of the first input, by name.
         warnings: one line each.
+        timeline: the measured step of median length.
+        throughput: None if not asked for.
     """
 
     verified: bool | None
@@ -104,6 +122,8 @@ class ApplyResult:
     comparison: Comparison | None
     outputs: Mapping[str, Any]
     warnings: tuple[str, ...]
+    timeline: StepTimeline
+    throughput: Throughput | None = None
 
     def as_json(self) -> dict[str, Any]:
         """What ``fddps apply --json`` prints."""
@@ -120,6 +140,7 @@ class ApplyResult:
             "segments": len(self.segments),
             "devices": devices,
             "warnings": list(self.warnings),
+            "throughput": self.throughput.as_json() if self.throughput else None,
         }
 
 
@@ -145,6 +166,7 @@ def run_plan(
         on_cpu=options.on_cpu,
         device_map=options.device_map,
         allow_outside=options.allow_outside,
+        timeout_s=options.timeout_s,
     ) as session:
         known = [info.name for info in session.inputs]
         for name in () if isinstance(options.int_high, int) else options.int_high:
@@ -188,46 +210,60 @@ def measure(
         comparison = checker.compare(feeds).merged(checker.compare(second))
         unsplit = checker.unsplit
         warnings = (*warnings, *checker.warnings)
-    steps_ns, segments, busy, unsplit_ns = _time(session, unsplit, feeds, options)
+    steps, unsplit_ns = _time(session, unsplit, feeds, options)
+    middle = sorted(steps, key=lambda step: step.took_ns)[len(steps) // 2]
     predicted = session.plan.predictions.step_ns if session.plan is not None else 0
     return ApplyResult(
         verified=comparison.verified if comparison else None,
         max_abs_diff=comparison.max_abs_diff if comparison else None,
         max_rel_diff=comparison.max_rel_diff if comparison else None,
         predicted_step_s=to_s(predicted),
-        step_s=_median_s(steps_ns),
+        step_s=_median_s([step.took_ns for step in steps]),
         one_device_step_s=_median_s(unsplit_ns) if unsplit_ns else None,
-        segments=segments,
+        segments=_segment_results(steps, session),
         devices=tuple(
-            DeviceResult(name, busy[name], session.weight_bytes[name] + peaks[name]) for name in session.weight_bytes
+            DeviceResult(name, _busy_s(steps, name), weights + peaks[name])
+            for name, weights in session.weight_bytes.items()
         ),
         comparison=comparison,
         outputs=outputs,
         warnings=warnings,
+        timeline=middle.timeline(),
+        throughput=measure_throughput(session, feeds, requests=options.requests, in_flight=options.in_flight)
+        if options.requests
+        else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One measured step."""
+
+    start_ns: int
+    took_ns: int
+    result: StepResult
+
+    def timeline(self) -> StepTimeline:
+        start = self.start_ns
+        segments = (replace(t, start_ns=t.start_ns - start, end_ns=t.end_ns - start) for t in self.result.timings)
+        handovers = (replace(t, start_ns=t.start_ns - start, end_ns=t.end_ns - start) for t in self.result.handovers)
+        return StepTimeline(tuple(segments), tuple(handovers))
 
 
 def _time(
     session: PlannedSession, unsplit: UnsplitSession | None, feeds: Mapping[str, Array], options: ApplyOptions
-) -> tuple[list[int], tuple[SegmentResult, ...], dict[str, float], list[int]]:
+) -> tuple[list[_Step], list[int]]:
     """Planned and unsplit steps in turns, so that a machine that slows down slows both."""
-    steps_ns: list[int] = []
+    steps: list[_Step] = []
     unsplit_ns: list[int] = []
-    segment_ns: list[list[int]] = [[] for _ in session.model.segments]
-    busy_ns: dict[str, list[int]] = {name: [] for name in session.weight_bytes}
     for turn in range(-options.warmup, options.repeat):
         start_ns = time.perf_counter_ns()
-        session.step(feeds)
-        step_ns = time.perf_counter_ns() - start_ns
+        result = session.step(feeds)
+        took_ns = time.perf_counter_ns() - start_ns
         if turn >= 0:
-            steps_ns.append(step_ns)
-            busy = dict.fromkeys(busy_ns, 0)
-            for position, timing in enumerate(session.timings):
-                took_ns = timing.end_ns - timing.start_ns
-                segment_ns[position].append(took_ns)
-                busy[timing.device] += took_ns
-            for name, value in busy.items():
-                busy_ns[name].append(value)
+            # Without the values: their memory is not kept from one step to the next.
+            steps.append(_Step(start_ns, took_ns, replace(result, values={})))
+        del result
         if unsplit is not None:
             pause_until_idle()
             start_ns = time.perf_counter_ns()
@@ -235,11 +271,20 @@ def _time(
             if turn >= 0:
                 unsplit_ns.append(time.perf_counter_ns() - start_ns)
             pause_until_idle()
-    segments = tuple(
-        SegmentResult(segment.id, segment.device, _median_s(times))
-        for segment, times in zip(session.model.segments, segment_ns, strict=True)
+    return steps, unsplit_ns
+
+
+def _segment_results(steps: Sequence[_Step], session: PlannedSession) -> tuple[SegmentResult, ...]:
+    times = zip(*([t.end_ns - t.start_ns for t in step.result.timings] for step in steps), strict=True)
+    return tuple(
+        SegmentResult(segment.id, segment.device, _median_s(taken))
+        for segment, taken in zip(session.model.segments, times, strict=True)
     )
-    return steps_ns, segments, {name: _median_s(times) for name, times in busy_ns.items()}, unsplit_ns
+
+
+def _busy_s(steps: Sequence[_Step], device: str) -> float:
+    """Median time that a device's segments ran."""
+    return _median_s([sum(t.end_ns - t.start_ns for t in s.result.timings if t.device == device) for s in steps])
 
 
 def _second(
@@ -256,5 +301,5 @@ def _second(
     }
 
 
-def _median_s(times_ns: list[int]) -> float:
+def _median_s(times_ns: Sequence[int]) -> float:
     return statistics.median(times_ns) / NS_PER_S

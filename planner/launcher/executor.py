@@ -6,14 +6,15 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from planner.errors import ExecutionError, FddpsError
 from planner.launcher.routes import routes_by_device
+from planner.launcher.steps import HandoverTiming, Request, SegmentTiming, StepResult
 from planner.launcher.worker import Inbox, SegmentRoute, SegmentTime, StepReport, StopFlag, Worker
 from planner.partition.types import PartitionedModel
 from planner.runtime.devices import LocalDevice
@@ -22,36 +23,23 @@ from planner.runtime.session import SegmentSession, WeightStore, stub_folder
 _ENDLESS_NS: Final = 1 << 62
 _JOIN_S: Final = 10.0
 _EXIT_JOIN_S: Final = 0.5
+# What a segment gets to end at its next operator, when a step has taken too long.
+_PATIENCE_S: Final = 5.0
 # Where one device runs all, and a step takes no longer than this, it runs in the caller's thread: waking a worker and
 # being woken cost 0.1 to 0.7 ms on idle cores. A longer step stays with the worker, so that Ctrl-C can end it.
 HERE_NS: Final = 20_000_000
 _abandoned: list[Any] = []
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentTiming:
-    """When a segment ran, by ``time.perf_counter_ns``."""
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A step that has begun: how many workers got it, and what came back."""
 
-    segment: str
-    device: str
-    start_ns: int
-    end_ns: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StepResult:
-    """One executed step.
-
-    Attributes:
-        values: graph outputs that segments made; in a traced step all values that segments made. Values of ONNX
-            Runtime, or numpy arrays of strings.
-        timings: one entry a segment, in the partitioned model's order.
-        peak_bytes: by device, most bytes of values alive at one time; only in a traced step, else 0.
-    """
-
-    values: Mapping[str, Any]
-    timings: tuple[SegmentTiming, ...]
-    peak_bytes: Mapping[str, int]
+    step: int
+    owners: Any
+    begun_s: float
+    started: int = 0
+    reports: list[StepReport] = field(default_factory=list)
 
 
 class Executor:
@@ -60,6 +48,7 @@ class Executor:
     Args:
         model: what to run.
         devices: every device that its segments name.
+        timeout_s: a step that takes longer is called off; None: wait for ever.
 
     Attributes:
         lock: held during a step, so that concurrent callers take turns.
@@ -70,7 +59,9 @@ class Executor:
         ExecutionError: if a session cannot be created.
     """
 
-    def __init__(self, model: PartitionedModel, devices: Mapping[str, LocalDevice]) -> None:
+    def __init__(
+        self, model: PartitionedModel, devices: Mapping[str, LocalDevice], *, timeout_s: float | None = None
+    ) -> None:
         self._segments = [(segment.id, segment.device) for segment in model.segments]
         routes = routes_by_device(model)
         self._devices = [devices[name] for name in routes]
@@ -79,8 +70,9 @@ class Executor:
         self._called_off = StopFlag()
         self._inboxes: list[Inbox] = [SimpleQueue() for _ in routes]
         self.lock = threading.Lock()
-        self._step = 0
+        self._timeout_s = timeout_s
         self._process = os.getpid()
+        self._step = 0
         self.last_ns = _ENDLESS_NS
         self.weight_bytes = {name: _weight_bytes(model, name) for name in routes}
         weights = WeightStore()
@@ -99,33 +91,159 @@ class Executor:
             )
             self._start()
 
-    def run(self, feeds: Mapping[str, Any], *, owners: Any, traced: bool = False) -> StepResult:
+    def run(self, request: Request, *, traced: bool = False) -> StepResult:
         """Run one step; concurrent callers take turns.
 
         Args:
-            feeds: graph input -> inner C value of ONNX Runtime, or a numpy array of strings.
-            owners: what keeps the memory behind ``feeds`` alive; inner values do not.
+            request: its inputs.
             traced: keep every value that a segment makes, and measure the memory they take.
 
         Raises:
             ExecutionError: if a segment fails, or the executor is closed.
         """
+        results: list[StepResult] = []
+        self.run_many([request], results.append, in_flight=1, traced=traced)
+        return results[0]
+
+    def run_many(
+        self,
+        requests: Iterable[Request],
+        deliver: Callable[[StepResult], None],
+        *,
+        in_flight: int,
+        traced: bool = False,
+    ) -> None:
+        """Run a step for each request, several at a time: a device begins the next while others are at the last.
+
+        Args:
+            requests: taken one by one, as there is room for them.
+            deliver: gets the results in the order of the requests, in the calling thread. Neither it nor ``requests``
+                may run a step of this executor.
+            in_flight: most steps begun and not delivered; at least 1.
+            traced: as in :meth:`run`.
+
+        Raises:
+            ExecutionError: if a segment fails, or the executor is closed; steps begun after it are called off.
+        """
         with self.lock:
             if not self._finalizer.alive:
                 raise ExecutionError("the session is closed", next_step="open the plan again")
-            self._step += 1
-            step = self._step
             for worker in self._workers:
                 worker.run_options.terminate = False
-            parcels = [{name: feeds[name] for name in names} for names in self._feeds]
             if self._here():
-                reports = [self._workers[0].run_here(step, parcels[0], traced)]
-            else:
-                reports = self._wait(step, parcels, traced, owners)
-            result = self._result(reports)
-            if result.timings:
-                self.last_ns = result.timings[-1].end_ns - result.timings[0].start_ns
+                for request in requests:
+                    self._step += 1
+                    report = self._workers[0].run_here(self._step, self._parcels(request)[0], traced)
+                    deliver(self._noted([report]))
+                return
+            self._stream(iter(requests), deliver, in_flight, traced)
+
+    def _parcels(self, request: Request) -> list[dict[str, Any]]:
+        """What each worker gets from outside."""
+        return [{name: request.feeds[name] for name in names} for names in self._feeds]
+
+    def _noted(self, reports: list[StepReport]) -> StepResult:
+        result = self._result(reports)
+        if result.timings:
+            self.last_ns = result.timings[-1].end_ns - result.timings[0].start_ns
         return result
+
+    def _stream(
+        self, requests: Iterator[Request], deliver: Callable[[StepResult], None], in_flight: int, traced: bool
+    ) -> None:
+        """Start steps and collect a report from every worker for each.
+
+        The first error, or Ctrl-C at any point, calls all begun steps off and is raised when all workers have stopped.
+        """
+        if os.getpid() != self._process:
+            raise ExecutionError(
+                "the workers did not come along into this process", next_step="open the plan after the fork"
+            )
+        window: dict[int, _Open] = {}
+        more, broken = True, False
+        try:
+            while more or window:
+                while more and len(window) < in_flight:
+                    request = next(requests, None)
+                    more = request is not None
+                    if request is not None:
+                        self._begin(request, window, traced)
+                while window and len((first := next(iter(window.values()))).reports) == len(self._workers):
+                    del window[first.step]
+                    deliver(self._noted(first.reports))
+                if not window or (more and len(window) < in_flight):
+                    continue
+                report = self._next_report(next(iter(window.values())))
+                if report.step in window:
+                    window[report.step].reports.append(report)
+                    if report.error is not None:
+                        # Anything else is a defect, and has ended that worker's thread.
+                        broken = not isinstance(report.error, FddpsError)
+                        raise report.error
+        except BaseException:
+            self._call_off(self._step)
+            self._settle(window)
+            if broken:
+                self._give_up()
+            raise
+
+    def _next_report(self, oldest: _Open) -> StepReport:
+        """Interruptible by Ctrl-C in the main thread, with or without a timeout.
+
+        Raises:
+            ExecutionError: if the oldest step takes too long.
+        """
+        if self._timeout_s is None:
+            return self._reports.get()
+        try:
+            return self._reports.get(timeout=max(oldest.begun_s + self._timeout_s - time.monotonic(), 0.0))
+        except Empty:
+            raise ExecutionError(
+                f"the step takes longer than {self._timeout_s:g} s",
+                where=self._doing(),
+                next_step="give it more time, or look at that segment with fddps show",
+            ) from None
+
+    def _doing(self) -> str:
+        """Which segments run now, and where."""
+        running = [self._segments[worker.running] for worker in self._workers if worker.running >= 0]
+        return ", ".join(f"segment {segment} on {device}" for segment, device in running) or "no segment runs"
+
+    def _begin(self, request: Request, window: dict[int, _Open], traced: bool) -> None:
+        parcels = self._parcels(request)
+        self._step += 1
+        opened = window[self._step] = _Open(self._step, request.owners, time.monotonic())
+        for inbox, parcel in zip(self._inboxes, parcels, strict=True):
+            # Counted first: CPython looks for signals after the call, so a worker that got the step counts.
+            opened.started += 1
+            inbox.put(("run", self._step, parcel, traced))
+
+    def _settle(self, window: Mapping[int, _Open]) -> None:
+        """Wait until no worker is at a step that was called off.
+
+        Not by counting reports: Ctrl-C takes away the one that ``get`` was about to return. A worker that is busy puts
+        another, so that ``get`` returns.
+        """
+        last: dict[int, int] = {}
+        for opened in window.values():
+            last.update(dict.fromkeys(range(opened.started), opened.step))
+        patience = None if self._timeout_s is None else _PATIENCE_S
+        while any(self._workers[worker].finished_step < step for worker, step in last.items()):
+            try:
+                self._reports.get(timeout=patience)
+            except BaseException as problem:
+                # A second Ctrl-C while a segment does not end, or an operator that hangs: leave; the session is of no
+                # use any more, but the segment still reads its inputs.
+                _abandoned.extend(opened.owners for opened in window.values())
+                self._give_up()
+                if isinstance(problem, Empty):
+                    return
+                raise
+
+    @property
+    def may_run_here(self) -> bool:
+        """Whether the calling thread may run steps: it could not be stopped when one takes too long."""
+        return self._timeout_s is None
 
     @property
     def only_worker(self) -> Worker:
@@ -135,7 +253,9 @@ class Executor:
 
     def _here(self) -> bool:
         """Whether a step should run in the calling thread."""
-        return len(self._workers) == 1 and self.last_ns <= HERE_NS and self._devices[0].type == "cpu"
+        if len(self._workers) != 1 or self._timeout_s is not None:
+            return False
+        return self.last_ns <= HERE_NS and self._devices[0].type == "cpu"
 
     def close(self) -> None:
         """Stop the workers and free their sessions; may be called again."""
@@ -159,64 +279,9 @@ class Executor:
                 _stop(self._workers, self._inboxes, self._called_off, _JOIN_S)
                 raise report.error
 
-    def _wait(self, step: int, parcels: list[dict[str, Any]], traced: bool, owners: Any) -> list[StepReport]:
-        """Start a step and collect a report from every worker.
-
-        The first error, or Ctrl-C or what another signal's handler raises at any point, calls the step off and is
-        raised when all workers have stopped.
-        """
-        if os.getpid() != self._process:
-            raise ExecutionError(
-                "the workers did not come along into this process", next_step="open the plan after the fork"
-            )
-        reports: list[StepReport] = []
-        first: BaseException | None = None
-        broken = False
-        started = 0
-        while len(reports) < len(parcels) if first is None else self._busy(step, started):
-            try:
-                if first is None and started < len(parcels):
-                    # Counted first: CPython looks for signals after the call, so a worker that got the step counts.
-                    started += 1
-                    self._inboxes[started - 1].put(("run", step, parcels[started - 1], traced))
-                    continue
-                # Without a timeout, and interruptible by Ctrl-C in the main thread all the same.
-                report = self._reports.get()
-            except BaseException as problem:
-                if first is not None:
-                    # A second Ctrl-C while a segment does not end: leave; the session is of no use any more, but
-                    # the segment still reads its inputs.
-                    _abandoned.append(owners)
-                    self._give_up()
-                    raise
-                first = problem
-                self._call_off(step)
-                continue
-            if report.step != step:
-                continue
-            reports.append(report)
-            if report.error is not None and first is None:
-                first = report.error
-                # Anything else is a defect, and has ended that worker's thread.
-                broken = not isinstance(first, FddpsError)
-                self._call_off(step)
-        if broken:
-            self._give_up()
-        if first is not None:
-            raise first
-        return reports
-
     def _give_up(self) -> None:
         self.last_ns = _ENDLESS_NS
         self._finalizer()
-
-    def _busy(self, step: int, started: int) -> bool:
-        """Whether a worker is still at a step that was called off.
-
-        Not by counting reports: Ctrl-C takes away the one that ``get`` was about to return. A worker that is busy puts
-        another, so that ``get`` returns.
-        """
-        return any(worker.finished_step < step for worker in self._workers[:started])
 
     def _call_off(self, step: int) -> None:
         _call_off(self._workers, self._inboxes, self._called_off, step)
@@ -230,7 +295,12 @@ class Executor:
         times.sort(key=lambda entry: entry.position)
         timings = tuple(SegmentTiming(*self._segments[t.position], t.start_ns, t.end_ns) for t in times)
         peaks = {self._devices[report.worker].name: report.peak_bytes for report in reports}
-        return StepResult(values, timings, peaks)
+        arrivals = sorted((a for report in reports for a in report.arrivals), key=lambda a: a.sent_ns)
+        handovers = tuple(
+            HandoverTiming(self._devices[a.src].name, self._devices[a.dst].name, a.names, a.sent_ns, a.taken_ns)
+            for a in arrivals
+        )
+        return StepResult(values, timings, peaks, handovers)
 
 
 def _build(

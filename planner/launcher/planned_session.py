@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +14,8 @@ import onnxruntime as ort
 
 from planner.errors import InputError
 from planner.graph.op_graph import TensorInfo
-from planner.launcher.executor import Executor, SegmentTiming, StepResult
+from planner.launcher.executor import Executor
+from planner.launcher.steps import HandoverTiming, Request, SegmentTiming, StepResult
 from planner.launcher.whole import Usual, WholeStep, usual
 from planner.partition.segments import partition_plan
 from planner.partition.types import PartitionedModel
@@ -49,6 +51,7 @@ class PlannedSession:
         on_cpu: run every device of the plan on this machine's cores: results count, times do not.
         device_map: plan device -> device to use instead, e.g. ``{"cuda:0": "cuda:2"}``.
         allow_outside: whether the plan may name a model outside its own folder, and the model data outside its own.
+        timeout_s: a step that takes longer is called off, with an :class:`ExecutionError`; None: wait for ever.
 
     Raises:
         PlanError, ModelError: if the plan or its model cannot be read, or do not fit each other.
@@ -64,6 +67,7 @@ class PlannedSession:
         on_cpu: bool = False,
         device_map: Mapping[str, str] | None = None,
         allow_outside: bool = False,
+        timeout_s: float | None = None,
     ) -> None:
         loaded = plan if isinstance(plan, Plan) else read_plan(plan)
         require_runnable(loaded, "plan" if isinstance(plan, Plan) else str(plan))
@@ -75,28 +79,32 @@ class PlannedSession:
         devices = find_devices(loaded.cluster, used, on_cpu=on_cpu, device_map=device_map)
         path = Path(model_path) if model_path is not None else None
         model = partition_plan(loaded, folder, model_path=path, allow_outside=allow_outside)
-        self._open(model, devices)
+        self._open(model, devices, timeout_s)
         self.allow_outside = allow_outside
+        self._placing = (on_cpu, device_map)
         self.plan: Plan | None = loaded
         self.model_path: Path | None = path or folder / loaded.model.path
         self.reference_device: LocalDevice | None = _reference_device(loaded, devices, on_cpu, device_map)
 
     @classmethod
-    def from_partition(cls, model: PartitionedModel, devices: LocalDevices) -> PlannedSession:
+    def from_partition(
+        cls, model: PartitionedModel, devices: LocalDevices, *, timeout_s: float | None = None
+    ) -> PlannedSession:
         """A session for a model that is partitioned already.
 
         Raises:
             ExecutionError: if a session cannot be created.
         """
         session = cls.__new__(cls)
-        session._open(model, devices)
+        session._open(model, devices, timeout_s)
         session.allow_outside = False
+        session._placing = (False, None)
         session.plan = None
         session.model_path = None
         session.reference_device = None
         return session
 
-    def _open(self, model: PartitionedModel, devices: LocalDevices) -> None:
+    def _open(self, model: PartitionedModel, devices: LocalDevices, timeout_s: float | None) -> None:
         self.model = model
         self.devices = devices
         self.warnings = devices.warnings
@@ -104,7 +112,8 @@ class PlannedSession:
         self._usual = {info.name: usual(info) for info in model.inputs}
         self._constants = {name: weight.load() for name, weight in model.constants.items()}
         self._timings: tuple[SegmentTiming, ...] | None = ()
-        self._executor = Executor(model, devices.devices)
+        self._handovers: tuple[HandoverTiming, ...] = ()
+        self._executor = Executor(model, devices.devices, timeout_s=timeout_s)
         self._whole = WholeStep.of(model, self._executor)
 
     def run(
@@ -124,10 +133,11 @@ class PlannedSession:
             InputError: if a name, type or shape is wrong.
             ExecutionError: if a segment fails or the session is closed.
         """
-        if self._whole is not None and run_options is None:
-            values = self._whole.run(output_names, input_feed)
+        whole = self._whole  # close() may take it away meanwhile
+        if whole is not None and run_options is None:
+            values = whole.run(output_names, input_feed)
             if values is not None:
-                self._timings = None
+                self._timings, self._handovers = None, ()
                 return values
         if run_options is not None:
             raise InputError("run options are not supported", expected="None")
@@ -137,22 +147,62 @@ class PlannedSession:
         result = self.step(input_feed)
         return [self._output(name, result, input_feed) for name in names]
 
+    def run_many(
+        self,
+        output_names: Sequence[str] | None,
+        requests: Iterable[Mapping[str, Any]],
+        deliver: Callable[[list[Any]], None],
+        *,
+        in_flight: int = 2,
+    ) -> None:
+        """Run one step for each request, several at a time: a device begins the next while others are at the last.
+
+        Args:
+            output_names: as in :meth:`run`.
+            requests: what to feed; taken one by one, as there is room for them.
+            deliver: gets the outputs of each request, in the order of the requests, in the calling thread. Neither it
+                nor ``requests`` may run this session.
+            in_flight: most requests begun and not delivered.
+
+        Raises:
+            InputError: if a name, type or shape is wrong, or ``in_flight`` is no positive number.
+            ExecutionError: if a segment fails or the session is closed; nothing more is delivered then.
+        """
+        if in_flight < 1:
+            raise InputError(f"{in_flight} requests in flight", expected="1 or more")
+        names = self._requested(output_names)
+        open_feeds: deque[Mapping[str, Any]] = deque()
+
+        def ask() -> Iterator[Request]:
+            for feeds in requests:
+                request = self._request(feeds)
+                open_feeds.append(feeds)
+                yield request
+
+        def answer(result: StepResult) -> None:
+            self._timings, self._handovers = result.timings, result.handovers
+            feeds = open_feeds.popleft()
+            deliver([self._output(name, result, feeds) for name in names])
+
+        self._executor.run_many(ask(), answer, in_flight=in_flight)
+
     def step(self, input_feed: Mapping[str, Any], *, traced: bool = False) -> StepResult:
         """Run one step and return what the workers made, without copies; see :class:`StepResult`.
 
         Raises:
             InputError, ExecutionError: as :meth:`run`.
         """
+        result = self._executor.run(self._request(input_feed), traced=traced)
+        self._timings, self._handovers = result.timings, result.handovers
+        return result
+
+    def _request(self, input_feed: Mapping[str, Any]) -> Request:
         owners: Mapping[str, Any]
         if self._all_usual(input_feed):
             owners = {name: input_feed[name] for name in self._usual}
-            feeds = {name: over(value) for name, value in owners.items()}
-        else:
-            owners = self._checked(input_feed)
-            feeds = {n: v._get_c_value() if isinstance(v, ort.OrtValue) else v for n, v in owners.items()}
-        result = self._executor.run(feeds, owners=owners, traced=traced)
-        self._timings = result.timings
-        return result
+            return Request({name: over(value) for name, value in owners.items()}, owners)
+        owners = self._checked(input_feed)
+        return Request({n: v._get_c_value() if isinstance(v, ort.OrtValue) else v for n, v in owners.items()}, owners)
 
     def smoke(self, seed: int = 0) -> None:
         """Run one step on random inputs: what cannot run fails here, and first-run costs are paid.
@@ -162,6 +212,19 @@ class PlannedSession:
         """
         self.step(random_feeds(self.model.inputs, seed))
 
+    def plain_devices(self) -> list[LocalDevice]:
+        """The plan's devices that do not consist of others, whether the plan uses them or not; none without a plan.
+
+        Raises:
+            ExecutionError: if one is not there.
+        """
+        if self.plan is None:
+            return []
+        names = [spec.name for spec in self.plan.cluster.devices if not spec.members]
+        on_cpu, device_map = self._placing
+        found = find_devices(self.plan.cluster, names, on_cpu=on_cpu, device_map=device_map)
+        return [found.devices[name] for name in names]
+
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
         """Types and shapes of what to feed, in the model's order."""
@@ -170,9 +233,15 @@ class PlannedSession:
     @property
     def timings(self) -> tuple[SegmentTiming, ...]:
         """When each segment of the last step ran; empty before the first."""
-        if self._timings is None and self._whole is not None:
-            return self._whole.timings
+        whole = self._whole
+        if self._timings is None and whole is not None:
+            return whole.timings
         return self._timings or ()
+
+    @property
+    def handovers(self) -> tuple[HandoverTiming, ...]:
+        """What went between devices in the last step, and when; empty before the first."""
+        return self._handovers
 
     @property
     def weight_bytes(self) -> Mapping[str, int]:

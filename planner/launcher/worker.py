@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime as ort
@@ -54,6 +55,24 @@ class SegmentTime:
     end_ns: int
 
 
+class Arrival(NamedTuple):
+    """Values from another worker, by ``time.perf_counter_ns``.
+
+    Attributes:
+        src: the worker that sent them.
+        dst: the worker that took them.
+        names: of the values.
+        sent_ns: when the sender let go of them.
+        taken_ns: when the receiver, having nothing else to do, took them.
+    """
+
+    src: int
+    dst: int
+    names: tuple[str, ...]
+    sent_ns: int
+    taken_ns: int
+
+
 @dataclass(slots=True)
 class StepReport:
     """What a worker did in one step.
@@ -63,6 +82,7 @@ class StepReport:
         step: number of the step.
         outputs: graph outputs that it made; in a traced step all values that it made.
         times: one entry a segment, in order.
+        arrivals: what came from other workers, in order.
         peak_bytes: most bytes of values alive at one time; only in a traced step.
         error: why it stopped early; None also if it stopped because another worker failed.
     """
@@ -71,6 +91,7 @@ class StepReport:
     step: int
     outputs: dict[str, Any]
     times: list[SegmentTime]
+    arrivals: list[Arrival] = field(default_factory=list)
     peak_bytes: int = 0
     error: BaseException | None = None
 
@@ -90,6 +111,8 @@ class _CalledOff(Exception):
 
 class Worker:
     """One device's thread.
+
+    It takes steps in order, one after the other; while it waits for values of one, messages of later steps may come.
 
     Args:
         index: its place among the workers.
@@ -125,7 +148,11 @@ class Worker:
         self._sessions: list[SegmentSession] = []
         self._step = 0
         self.finished_step = 0
+        # Position of the segment that runs, for whoever asks why a step does not end.
+        self.running = -1
+        # Messages that were taken from the inbox in an earlier step than theirs.
         self._early: list[tuple[Any, ...]] = []
+        self._runs: deque[tuple[Any, ...]] = deque()
         # A daemon: an interpreter that exits without close() does not wait for a segment that hangs.
         self.thread = threading.Thread(target=self._main, name=f"fddps-{device.name}", daemon=True)
 
@@ -196,7 +223,7 @@ class Worker:
 
     def _serve(self) -> None:
         while True:
-            message = self._inbox.get()
+            message = self._runs.popleft() if self._runs else self._inbox.get()
             if message[0] == "stop":
                 self._sessions = []
                 return
@@ -221,7 +248,7 @@ class Worker:
             report.error = problem
             raise
         finally:
-            self._early.clear()
+            self._early = [message for message in self._early if message[1] > self._step]
             # Before the report: who waits for one may lose it to a signal, and looks here then.
             self.finished_step = self._step
             self._reports.put(report)
@@ -232,15 +259,17 @@ class Worker:
         step = self._step
         values: dict[str, Any] = {}
         self._receive(values, feeds)
-        for _, sent_in, early in self._early:
-            if sent_in == step:
-                self._receive(values, early)
+        for message in self._early:
+            if message[1] == step:
+                self._accept(message, values, report)
         for route, session in zip(self._routes, sessions, strict=True):
             self._wait_for(session.inputs, values, traced, report)
             given = [values[name] for name in session.inputs]
+            self.running = route.position
             start_ns = perf_counter_ns()
             made = session.run(given, self.run_options)
             end_ns = perf_counter_ns()
+            self.running = -1
             values.update(zip(session.outputs, made, strict=True))
             report.times.append(SegmentTime(route.position, start_ns, end_ns))
             for name in session.outputs if traced else route.results:
@@ -258,7 +287,7 @@ class Worker:
 
     def _send(self, parcels: list[tuple[int, dict[str, Any]]]) -> None:
         for target, parcel in parcels:
-            self._inboxes[target].put(("values", self._step, parcel))
+            self._inboxes[target].put(("values", self._step, parcel, self.index, perf_counter_ns()))
 
     def _wait_for(self, names: tuple[str, ...], values: dict[str, Any], traced: bool, report: StepReport) -> None:
         """Block until all of a segment's inputs are here."""
@@ -273,10 +302,20 @@ class Worker:
             if message[0] == "stop":
                 self._inbox.put(message)
                 raise _CalledOff
-            if message[0] == "values" and message[1] == step:
-                self._receive(values, message[2])
+            if message[0] == "run":
+                self._runs.append(message)
+            elif message[0] == "values" and message[1] > step:
+                self._early.append(message)
+            elif message[0] == "values" and message[1] == step:
+                self._accept(message, values, report)
                 if traced:
                     report.peak_bytes = max(report.peak_bytes, sum(map(value_nbytes, values.values())))
+
+    def _accept(self, message: tuple[Any, ...], values: dict[str, Any], report: StepReport) -> None:
+        """Take over what another worker sent."""
+        _, _, parcel, src, sent_ns = message
+        self._receive(values, parcel)
+        report.arrivals.append(Arrival(src, self.index, tuple(parcel), sent_ns, perf_counter_ns()))
 
     def _receive(self, values: dict[str, Any], sent: dict[str, Any]) -> None:
         """Take over values from outside: as they are on CPU devices, by one copy on GPUs."""

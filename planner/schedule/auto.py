@@ -6,11 +6,12 @@ schedule that comes out is the best one seen; where it meets the lower bound, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from planner.errors import InfeasibleError, UsageError
 from planner.graph.task_graph import CommCosts, Schedule, TaskGraph
+from planner.schedule.beam import Taste, beam
 from planner.schedule.bounds import lower_bound_ns
 from planner.schedule.dcp import dcp
 from planner.schedule.essential import essential
@@ -34,7 +35,7 @@ WORK: Final = {"quick": 300_000, "normal": 1_200_000, "thorough": 40_000_000}
 WINDOW_WORK: Final = {"quick": 2_000_000, "normal": 20_000_000, "thorough": 1_500_000_000}
 # With thorough effort graphs of more than the usual size get up to so many times the work.
 USUAL: Final = 60
-MOST_MORE: Final = 80
+MOST_MORE: Final = 65
 # Schedulers in O((tasks + edges) devices), or nearly; and those that need more, with the most tasks they are run on.
 _FAST: Final[tuple[Scheduler, ...]] = (heft,)
 _SLOW: Final[tuple[tuple[Scheduler, int], ...]] = ((dcp, 2_000), (peft, 20_000), (etf, 20_000), (mp_dps, 20_000))
@@ -46,6 +47,17 @@ MOST_LISTS: Final = 400
 # ahead to a child on every device costs.
 MOST_WINDOWS: Final = 30_000
 MOST_LOOKAHEAD: Final = 100_000_000
+# Beam search: visits of the best taste, of graphs of the least size; every taste gets an eighth of them first. With the
+# square of the size up to so many times as much.
+BEAM_WORK: Final = {"quick": 60_000, "normal": 250_000, "thorough": 8_000_000}
+LEAST_BEAM: Final = 50
+MOST_BEAM: Final = {"quick": 1, "normal": 1, "thorough": 40}
+MOST_STATES: Final = 4_000_000
+# How many times narrower the first beams are, and the least width that tells tastes apart.
+NARROW: Final = 8
+LEAST_NARROW: Final = 4
+# Where delays count much, inputs taken as they come; where they do not, urgent tasks first.
+TASTES: Final = (Taste(16, 0), Taste(16, 16), Taste(16, 80))
 # Handling a list, in visits; and how much more work goes into lists where they are the better search.
 LIST_VISITS: Final = 20_000
 LISTS: Final = 6
@@ -88,6 +100,11 @@ def auto(
             return found[-1]
     if not found:
         return heft(graph, comm, memory_limit=memory_limit)  # says what is lacking
+    width = _beam_width(graph, effort) if small and memory_limit is None and not _has_wishes(graph) else 0
+    for schedule in _beams(graph, comm, width, target):
+        found.append(schedule)
+        if schedule.makespan_ns <= target:
+            return schedule
     found.sort(key=lambda schedule: schedule.makespan_ns)
     best = found[0]
     if graph.num_tasks <= MOST_LISTS:
@@ -119,6 +136,30 @@ def _moves(graph: TaskGraph, comm: CommCosts, effort: str) -> int:
     """Tasks taken out by tabu search: more in larger graphs, where the same number finds less."""
     more = min(MOST_MORE, max(1, graph.num_tasks**4 // USUAL**4))
     return WORK[effort] // 2 * (more if effort == "thorough" else 1) // visits_of(graph, comm)
+
+
+def _beams(graph: TaskGraph, comm: CommCosts, width: int, target_ns: int) -> Iterator[Schedule]:
+    """Beam searches: which taste suits a graph shows in narrow ones; the best of them gets the whole width."""
+    narrow = width // NARROW
+    if narrow < LEAST_NARROW:
+        tastes = list(TASTES) if width > 1 else []
+    else:
+        tried = [(beam(graph, comm, taste=taste, width=narrow, target_ns=target_ns), taste) for taste in TASTES]
+        yield from (schedule for schedule, _ in tried)
+        tastes = [min(tried, key=lambda found: found[0].makespan_ns)[1]]
+    for taste in tastes:
+        yield beam(graph, comm, taste=taste, width=width, target_ns=target_ns)
+
+
+def _has_wishes(graph: TaskGraph) -> bool:
+    return graph.allowed is not None or graph.together is not None
+
+
+def _beam_width(graph: TaskGraph, effort: str) -> int:
+    """States that beam search may keep: what it visits for one of them at every task is measured."""
+    n, devices = graph.num_tasks, graph.num_devices
+    work = BEAM_WORK[effort] * min(MOST_BEAM[effort], max(1, n**2 // LEAST_BEAM**2))
+    return min(work // (max(n, 1) * (n // 16 + 2 * devices + 25)), MOST_STATES // max(n, 1))
 
 
 def _delays_are_small(graph: TaskGraph, comm: CommCosts) -> bool:

@@ -20,6 +20,7 @@ from planner.schedule.bounds import lower_bound_ns
 from planner.schedule.coarsen import coarsen
 from planner.schedule.drafts import Draft, Setting, dcp_schedule, finish, list_schedule_of
 from planner.schedule.heft import heft
+from planner.schedule.hybrids import hybrid_ways
 from planner.schedule.lists import schedule_fixed
 from planner.schedule.memory import device_need
 from planner.schedule.split_search import SplitSearch
@@ -36,7 +37,7 @@ def auto_draft(setting: Setting) -> Draft:
     Raises:
         InfeasibleError: if nothing could be scheduled at all.
     """
-    search = SplitSearch(setting, _drafts)
+    search = SplitSearch(setting, _drafts, hybrid_ways)
     search.run()
     if search.best is None:
         raise InfeasibleError("no schedule of the graph, split or not, fits the devices' memory")

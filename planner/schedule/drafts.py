@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -27,6 +27,13 @@ from planner.schedule.ready_dcp import ready_dcp
 from planner.schedule.workload import Workload, Workloads, comm_costs
 from planner.split.propagate import AxisCache, batch_layouts, spread
 from planner.split.types import SplitSpec
+
+ONE_DEVICE: Final = "one-device"
+SIMPLE: Final = (ONE_DEVICE, "all-cores", "data-parallel")
+"""What a user would do without a planner."""
+SHORT_NS: Final = 20_000_000
+"""Steps that take less differ by more than others from one process to the next, and take several times as long when
+they begin on idle cores as in the loop of profiling (``tests/bench/RESULTS.md``)."""
 
 ALL_CORES = "cpu:all"
 

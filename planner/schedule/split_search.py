@@ -8,7 +8,7 @@ Symbols: a *move* is a set of splits for a run of operators; the *path* is the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -40,6 +40,7 @@ class SplitSearch:
     Attributes:
         setting: what is planned.
         make: how a set of splits is scheduled.
+        ways: sets of splits to begin with, beside none.
         best: None before anything was scheduled.
         tried: moves so far.
         gains: what each set of splits that won has saved, in nanoseconds, and what it was.
@@ -47,6 +48,7 @@ class SplitSearch:
 
     setting: Setting
     make: Maker
+    ways: Callable[[Setting], Iterable[Sequence[SplitSpec]]] = lambda setting: whole_graph_ways(setting).values()
     best: Draft | None = None
     tried: int = 0
     gains: list[tuple[int, str]] = field(default_factory=list)
@@ -55,7 +57,7 @@ class SplitSearch:
         """The unsplit graph, the ways to split it whole, then moves."""
         self.consider(())
         if len(self.setting.cluster.devices) > 1:
-            for splits in whole_graph_ways(self.setting).values():
+            for splits in self.ways(self.setting):
                 self.consider(splits)
             self._refine()
         if self.best is not None and self.gains:

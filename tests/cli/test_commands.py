@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -97,6 +98,45 @@ def test_apply_prints_a_comparison(folder: Path) -> None:
     text = run("apply", "plan.yaml", "--verify", "--repeat", "2").stdout
     for word in ("predicted", "measured", "one device", "x", "verified"):
         assert word in text
+
+
+def test_apply_traces_the_run_beside_the_prediction(folder: Path) -> None:
+    assert run("apply", "plan.yaml", "--repeat", "3", "--trace", "t.json").exit_code == 0
+    events = json.loads(Path("t.json").read_text())["traceEvents"]
+    groups = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    found: dict[str, dict[str, list[Any]]] = {}
+    for e in events:
+        if e["ph"] == "X":
+            found.setdefault(groups[e["pid"]], {}).setdefault(tracks[e["pid"], e["tid"]], []).append(e)
+    plan = read_plan("plan.yaml")
+    assert list(found) == ["measured devices", "measured links", "predicted devices", "predicted links"]
+    for queue in plan.devices:
+        for side in ("measured", "predicted"):
+            bars = found[f"{side} devices"][queue.device]
+            assert [bar["name"] for bar in bars] == [segment.id for segment in queue.segments]
+            assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-6 for a, b in itertools.pairwise(bars))
+    sent = sorted(t.tensor for t in plan.transfers)
+    for side in ("measured", "predicted"):
+        assert sorted(bar["name"] for bars in found[f"{side} links"].values() for bar in bars) == sent
+    refused(run("apply", "plan.yaml", "--trace", "nowhere/t.json"), "nowhere", "folder")
+    refused(run("apply", "plan.yaml", "--trace", "plan.yaml"), "plan.yaml", "--trace")
+    refused(run("apply", "plan.yaml", "--on", "cpu", "--trace", "t.json"), "--trace", "--on cpu")
+
+
+def test_apply_measures_the_throughput_of_requests_in_flight(folder: Path) -> None:
+    found = data(run("apply", "plan.yaml", "--requests", "6", "--in-flight", "3", "--json"))["throughput"]
+    assert (found["requests"], found["in_flight"], found["replicas"]) == (6, 3, 2)
+    assert min(found["planned_per_s"], found["replicas_per_s"], found["one_device_per_s"]) > 0
+    assert found["choose"] in ("plan", "replicas")
+    text = run("apply", "plan.yaml", "--requests", "4").stdout
+    for word in ("requests/s", "2 in flight", "2 replicas", "choose"):
+        assert word in text
+    refused(run("apply", "plan.yaml", "--in-flight", "3"), "--in-flight", "--requests")
+
+
+def test_a_step_that_takes_too_long_is_an_error_that_names_the_segment(folder: Path) -> None:
+    refused(run("apply", "plan.yaml", "--timeout", "0.000001"), "takes longer", "segment")
 
 
 def test_apply_reads_inputs_and_writes_outputs(folder: Path) -> None:

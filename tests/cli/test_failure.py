@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from planner.cli.apply import _failure
-from planner.launcher.apply import ApplyResult
+from planner.launcher.apply import ApplyResult, StepTimeline
 from planner.launcher.verify import Comparison, compare_outputs
 
-SOUND = ApplyResult(False, 0.0, 0.0, 0.0, 0.0, None, (), (), None, {}, ())
+SOUND = ApplyResult(False, 0.0, 0.0, 0.0, 0.0, None, (), (), None, {}, (), StepTimeline((), ()))
 
 
 def message(comparison: Comparison) -> str:

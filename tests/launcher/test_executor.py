@@ -387,7 +387,7 @@ def test_ctrl_c_that_takes_a_report_away_does_not_wait_for_it(lost: int) -> None
             self.inner = inner
             self.seen = 0
 
-        def get(self) -> Any:
+        def get(self, timeout: float | None = None) -> Any:
             report = self.inner.get(timeout=20)
             self.seen += 1
             if self.seen == lost + 1:

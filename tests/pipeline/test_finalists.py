@@ -9,7 +9,7 @@ from typing import Any
 from planner.cost.profile import Measurement, ProfileTable
 from planner.errors import ExecutionError
 from planner.finalists import finalists, run_finalists
-from planner.launcher.executor import SegmentTiming
+from planner.launcher.steps import SegmentTiming
 from planner.schedule.cut import with_compute
 from planner.schedule.drafts import Draft, all_cores_draft, list_draft, one_device_draft, segment_keys
 from planner.schedule.heft import heft

@@ -9,7 +9,6 @@ from pathlib import Path
 import onnx
 import pytest
 
-from planner.choice import SIMPLE
 from planner.cluster.types import Cluster
 from planner.cost.profile import Measurement, ProfileKey, ProfileTable, link_key
 from planner.errors import InfeasibleError, UsageError
@@ -23,7 +22,7 @@ from planner.plan.diff import same_decisions
 from planner.plan.files import dump_plan, parse_plan
 from planner.plan.schema import Plan
 from planner.request import Request
-from planner.schedule.drafts import all_cores_draft, one_device_draft, segment_keys
+from planner.schedule.drafts import SIMPLE, all_cores_draft, one_device_draft, segment_keys
 from planner.schedule.planners import PLANNERS
 from planner.schedule.split_bounds import any_split_bound_ns
 from planner.schedule.wishes import Wishes

@@ -18,7 +18,7 @@ LINKS = [TimelineBar("cpu:0 -> cpu:1", "t", 1500, 2000)]
 
 
 def test_one_track_a_device_and_one_a_link_in_microseconds() -> None:
-    events = chrome_trace(DEVICES, LINKS)["traceEvents"]
+    events = chrome_trace({"devices": DEVICES, "links": LINKS, "idle": []})["traceEvents"]
     tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert sorted(tracks.values()) == ["cpu:0", "cpu:0 -> cpu:1", "cpu:1"]
     work = {e["name"]: e for e in events if e["ph"] == "X"}
@@ -36,11 +36,11 @@ def test_one_track_a_device_and_one_a_link_in_microseconds() -> None:
 def test_the_file_is_json_and_replaces_an_older_one(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("old")
-    write_trace(path, DEVICES)
-    assert json.loads(path.read_text()) == chrome_trace(DEVICES)
+    write_trace(path, {"devices": DEVICES})
+    assert json.loads(path.read_text()) == chrome_trace({"devices": DEVICES})
     assert [file.name for file in tmp_path.iterdir()] == ["trace.json"]
 
 
 def test_where_nothing_can_be_written_is_an_output_error(tmp_path: Path) -> None:
     with pytest.raises(OutputError):
-        write_trace(tmp_path / "no" / "trace.json", DEVICES)
+        write_trace(tmp_path / "no" / "trace.json", {"devices": DEVICES})

@@ -66,3 +66,27 @@ def random_layers(n: int, devices: int, seed: int, *, reach: int = 50) -> tuple[
     edges = {(int(rng.integers(max(0, v - reach), v)), v) for v in range(1, n) for _ in range(3)}
     graph = task_graph(compute.tolist(), [(s, d, int(rng.integers(0, 1_000))) for s, d in sorted(edges)])
     return graph, uniform_comm(devices, latency_ns=20)
+
+
+def perfect_packing(each: int, devices: int, seed: int) -> tuple[TaskGraph, CommCosts, int]:
+    """A graph that fills equal devices without a gap, every tensor just in time, and how long that takes.
+
+    Args:
+        each: tasks of each device.
+        devices: number of devices.
+        seed: of lengths and edges.
+    """
+    rng = np.random.default_rng(seed)
+    length = 100 * each
+    spans = []
+    for device in range(devices):
+        ends = [*sorted(rng.choice(np.arange(1, length), each - 1, replace=False).tolist()), length]
+        spans += [(start, end, device) for start, end in zip([0, *ends], ends, strict=False)]
+    spans.sort()
+    edges = []
+    for task, (start, _, device) in enumerate(spans):
+        before = sorted((i for i in range(task) if spans[i][1] <= start), key=lambda i: spans[i][1])[-2 * devices :]
+        for i in rng.permutation(before)[:2].tolist():
+            edges.append((i, task, start - spans[i][1] if spans[i][2] != device else 300))
+    compute = [[end - start] * devices for start, end, _ in spans]
+    return task_graph(compute, edges), uniform_comm(devices), length

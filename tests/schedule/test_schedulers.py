@@ -13,6 +13,7 @@ from planner.errors import InfeasibleError, UsageError
 from planner.graph.task_graph import CommCosts, Schedule, TaskGraph
 from planner.schedule.auto import auto
 from planner.schedule.bare import uniform_comm
+from planner.schedule.beam import Taste, beam
 from planner.schedule.bounds import lower_bound_ns, work_bound_ns
 from planner.schedule.checker import violations
 from planner.schedule.dcp import dcp
@@ -24,7 +25,7 @@ from planner.schedule.planners import PLANNERS
 from planner.schedule.ready_dcp import ready_dcp
 from planner.schedule.tabu import tabu
 from planner.schedule.windows import improve_windows
-from tests.schedule.task_graphs import problems, random_layers, task_graph
+from tests.schedule.task_graphs import perfect_packing, problems, random_layers, task_graph
 
 Scheduler = Callable[[TaskGraph, CommCosts], Schedule]
 
@@ -35,6 +36,10 @@ def improved_one_device(graph: TaskGraph, comm: CommCosts) -> Schedule:
 
 def evolved(graph: TaskGraph, comm: CommCosts) -> Schedule:
     return evolve(graph, comm, [one_device(graph)], children=60)
+
+
+def narrow_beam(graph: TaskGraph, comm: CommCosts) -> Schedule:
+    return beam(graph, comm, taste=Taste(16, 16), width=7, target_ns=lower_bound_ns(graph))
 
 
 def windows_of_one_device(graph: TaskGraph, comm: CommCosts) -> Schedule:
@@ -50,6 +55,7 @@ SCHEDULERS: dict[str, Scheduler] = {
     "tabu": improved_one_device,
     "genetic": evolved,
     "windows": windows_of_one_device,
+    "beam": narrow_beam,
     "one_device": lambda graph, comm: one_device(graph),
     "fixed": lambda graph, comm: schedule_fixed(graph, comm, np.arange(graph.num_tasks) % graph.num_devices),
     "list": lambda graph, comm: list_schedule(graph, comm, -np.arange(graph.num_tasks)),
@@ -311,3 +317,13 @@ def test_no_devices_is_an_error() -> None:
     for scheduler in (heft, ready_dcp, dcp):
         with pytest.raises(UsageError, match="no devices"):
             scheduler(graph, uniform_comm(0))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_wide_beam_loses_hardly_any_time(seed: int) -> None:
+    graph, comm, length = perfect_packing(25, 4, seed)
+    narrow, wide = (
+        beam(graph, comm, taste=Taste(16, 0), width=width, target_ns=length).makespan_ns for width in (1, 2_000)
+    )
+    assert length <= wide <= length * 103 // 100 < narrow
+    assert heft(graph, comm).makespan_ns > length * 13 // 10

@@ -1,0 +1,298 @@
+"""The adaptive loop: plan, run, feed measured times back into the profile, plan again, until it stops improving.
+
+The method's title says adaptive; that costs are fed back and a plan that is slower in practice is rolled back is known
+of FastT (Yi et al., Middleware 2020). How is ours: the costs of operators are scaled until they add up to what their
+segments took, and every new plan has to beat the best one so far in a duel, in turns, before it takes its place.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Final
+
+from planner.cost.profile import Measurement, ProfileKey, ProfileTable, link_key
+from planner.errors import InfeasibleError, UsageError
+from planner.finalists import values_for
+from planner.launcher.planned_session import PlannedSession
+from planner.model.load import load_model
+from planner.model.types import LoadedModel
+from planner.pipeline import make_plan, make_setting
+from planner.plan.diff import diff_plans
+from planner.plan.schema import Plan
+from planner.profiling.lanes import lower_quartile
+from planner.request import Request
+from planner.runtime.idle import pause_until_idle
+from planner.schedule.drafts import Draft, segment_keys
+from planner.schedule.from_plan import draft_from_plan
+
+# Rounds without a better plan after which there is none to be expected.
+PATIENCE: Final = 2
+# A new plan must be faster by so many thousandths: what is left of noise in medians of ratios.
+BETTER_PERMILLE: Final = 10
+_DUEL: Final = 15
+_DUEL_S: Final = 10.0
+_LEAST_DUEL: Final = 4
+# No operator's cost is changed by more in one round: one disturbed segment must not turn everything over.
+_MOST_PERMILLE: Final = 2000
+_LEAST_PERMILLE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round of tuning showed.
+
+    Attributes:
+        number: from 1.
+        planner: of the plan of this round.
+        predicted_ns: its step, before it ran.
+        measured_ns: its step, median.
+        best_ns: step of the best plan before, in the same duel; None in the first round.
+        kept: whether this plan is the best now.
+    """
+
+    number: int
+    planner: str
+    predicted_ns: int
+    measured_ns: int
+    best_ns: int | None
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuned:
+    """The best plan and how it was found.
+
+    Attributes:
+        plan: what measured best; its prediction is what it measured.
+        rounds: in order.
+        why_stopped: in words.
+        notes: one line each.
+        profile: costs with what was fed back.
+    """
+
+    plan: Plan
+    rounds: tuple[Round, ...]
+    why_stopped: str
+    notes: tuple[str, ...]
+    profile: ProfileTable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Measured:
+    """What one plan did in a duel.
+
+    Attributes:
+        steps_ns: one entry a turn.
+        segments_ns: segment -> lower quartile.
+        waits_ns: (source, destination device) -> median time from sending to taking, where the receiver had nothing
+            else to do.
+    """
+
+    steps_ns: list[int]
+    segments_ns: Mapping[str, int]
+    waits_ns: Mapping[tuple[str, str], int]
+
+
+def tune(
+    request: Request,
+    *,
+    rounds: int,
+    time_limit_s: float | None = None,
+    on_round: Callable[[Round, Plan], None] = lambda found, best: None,
+) -> Tuned:
+    """Plan and run, again and again.
+
+    Args:
+        request: what to plan; ``start``, if given, is the plan to beat.
+        rounds: at most so many.
+        time_limit_s: no round is begun later than this; None for no limit.
+        on_round: called after every round with what it showed and the best plan so far, so that it can be written.
+
+    Raises:
+        UsageError: if nothing can be measured here.
+        FddpsError: as :func:`make_plan`.
+    """
+    if not request.measure:
+        raise UsageError("tuning runs plans on the devices of this machine", expected="--cpus or --gpus, no --profile")
+    begin = time.monotonic()
+    model = load_model(request.model, request.load)
+    best = request.start
+    best_measured = 0
+    table = request.profile
+    found: list[Round] = []
+    notes: dict[str, None] = {}
+    tried: list[Plan] = []
+    stale = 0
+    why = f"{rounds} rounds are over"
+    for number in range(1, rounds + 1):
+        if time_limit_s is not None and number > 1 and time.monotonic() - begin > time_limit_s:
+            why = f"{time_limit_s:g} s are over"
+            break
+        outcome = make_plan(replace(request, profile=table, start=None))
+        notes.update(dict.fromkeys(outcome.notes))
+        plan = outcome.plan
+        if any(diff_plans(plan, other).same_decisions for other in tried):
+            why = "the same plan came out again"
+            break
+        tried.append(plan)
+        entrants = [plan] if best is None or diff_plans(plan, best).same_decisions else [plan, best]
+        results = _duel(request, entrants)
+        measured = round(median(results[0].steps_ns))
+        rival = round(median(results[1].steps_ns)) if len(results) > 1 else None
+        kept = rival is None or _faster(results[0], results[1])
+        found.append(Round(number, plan.planner, plan.predictions.step_ns, measured, rival, kept))
+        if kept:
+            best, best_measured, stale = plan, measured, 0
+        else:
+            best_measured, stale = rival or best_measured, stale + 1
+        table = outcome.profile
+        for entrant, result in zip(entrants, results, strict=True):
+            table = fed_back(request, model, table, entrant, result.segments_ns, result.waits_ns)
+        request.keep(table)
+        if best is not None:
+            on_round(found[-1], _as_measured(best, best_measured))
+        if stale >= PATIENCE:
+            why = f"{PATIENCE} rounds brought nothing better"
+            break
+    if best is None:
+        raise InfeasibleError("no round was run", next_step="allow at least one round")
+    return Tuned(_as_measured(best, best_measured), tuple(found), why, tuple(notes), table)
+
+
+def _duel(request: Request, plans: list[Plan]) -> list[_Measured]:
+    """Run plans in turns, each when the process is idle.
+
+    Raises:
+        ExecutionError: if one cannot run.
+    """
+    steps: list[list[int]] = [[] for _ in plans]
+    segments: list[dict[str, list[int]]] = [{} for _ in plans]
+    waits: list[dict[tuple[str, str], list[int]]] = [{} for _ in plans]
+    with ExitStack() as stack:
+        sessions = [
+            stack.enter_context(PlannedSession(plan, model_path=request.model, allow_outside=True)) for plan in plans
+        ]
+        feeds = [values_for(session, request.load.feeds or {}) for session in sessions]
+        begin = time.monotonic()
+        for turn in range(_DUEL + 1):
+            request.progress("running the plan" if len(plans) == 1 else "running both plans", turn, _DUEL + 1)
+            if turn > _LEAST_DUEL and time.monotonic() - begin > _DUEL_S:
+                break
+            for number, session in enumerate(sessions):
+                pause_until_idle()
+                start = time.perf_counter_ns()
+                session.run(None, feeds[number])
+                taken = time.perf_counter_ns() - start
+                if turn > 0:  # the first warms up
+                    steps[number].append(taken)
+                    for timing in session.timings:
+                        segments[number].setdefault(timing.segment, []).append(timing.end_ns - timing.start_ns)
+                    for link, wait in _waits(session):
+                        waits[number].setdefault(link, []).append(wait)
+    return [
+        _Measured(
+            own,
+            {name: lower_quartile(times) for name, times in by_segment.items()},
+            {link: round(median(times)) for link, times in by_link.items()},
+        )
+        for own, by_segment, by_link in zip(steps, segments, waits, strict=True)
+    ]
+
+
+def _waits(session: PlannedSession) -> Iterator[tuple[tuple[str, str], int]]:
+    """How long values of the last step were on their way; what waited for a busy receiver is left out."""
+    for handover in session.handovers:
+        busy_until = max(
+            (t.end_ns for t in session.timings if t.device == handover.dst and t.end_ns <= handover.end_ns), default=0
+        )
+        if busy_until < handover.start_ns:
+            yield (handover.src, handover.dst), handover.end_ns - handover.start_ns
+
+
+def _faster(challenger: _Measured, best: _Measured) -> bool:
+    """Whether the challenger wins the duel: by the median of the ratios within a turn."""
+    ratios = [own * 1000 // max(other, 1) for own, other in zip(challenger.steps_ns, best.steps_ns, strict=True)]
+    return median(ratios) < 1000 - BETTER_PERMILLE
+
+
+def _as_measured(plan: Plan, step_ns: int) -> Plan:
+    """The plan with what it took as its prediction."""
+    if step_ns <= 0:
+        return plan
+    bounds = plan.predictions.lower_bounds
+    bounds = bounds.model_copy(
+        update={"split_ns": min(bounds.split_ns, step_ns), "any_ns": min(bounds.any_ns, step_ns)}
+    )
+    predictions = plan.predictions.model_copy(update={"step_ns": step_ns, "lower_bounds": bounds})
+    return plan.model_copy(update={"predictions": predictions})
+
+
+def fed_back(
+    request: Request,
+    model: LoadedModel,
+    table: ProfileTable,
+    plan: Plan,
+    segments_ns: Mapping[str, int],
+    waits_ns: Mapping[tuple[str, str], int],
+) -> ProfileTable:
+    """A profile after a run: whole segments as measured, operators scaled to add up to their segments.
+
+    Args:
+        request: what was planned.
+        model: loaded.
+        table: costs that the plan was made with.
+        plan: what ran.
+        segments_ns: segment -> what it took, dispatch included.
+        waits_ns: (source, destination device) -> what a transfer took.
+    """
+    setting = make_setting(request, model, table)
+    try:
+        draft = draft_from_plan(setting, plan)
+    except InfeasibleError:
+        return table
+    ids = [segment.id for queue in plan.devices for segment in queue.segments]
+    if len(ids) != len(draft.cut.segments):
+        return table  # the model has changed under the plan
+    entries = dict(table.entries)
+    wanted: dict[ProfileKey, list[tuple[int, int]]] = {}
+    for ident, segment, key in zip(_in_draft_order(plan, draft), draft.cut.segments, segment_keys(draft), strict=True):
+        taken = segments_ns.get(ident, 0) - setting.dispatch_ns
+        if taken <= 0:
+            continue
+        device = draft.cluster.devices[segment.device]
+        before = table.entries.get(key)
+        if before is not None:
+            entries[key] = replace(before, ns=taken)
+        costly = [task for task in segment.tasks if draft.workload.tasks.compute_ns[task, segment.device] > 0]
+        parts = [ProfileKey(device.kind, device.type, part) for part in draft.workload.segment_keys(costly)]
+        known = [(part, table.entries[part].ns) for part in parts if part in table.entries]
+        predicted = sum(ns for _, ns in known)
+        if len(known) < len(parts) or predicted <= 0:
+            continue  # what was only estimated takes an unknown part of the time
+        ratio = min(max(taken * 1000 // predicted, _LEAST_PERMILLE), _MOST_PERMILLE)
+        for part, ns in known:
+            wanted.setdefault(part, []).append((ratio, max(ns, 1)))
+    for part, found in wanted.items():
+        ratio = sum(r * weight for r, weight in found) // sum(weight for _, weight in found)
+        entries[part] = _scaled(entries[part], ratio)
+    by_name = {device.name: device for device in setting.cluster.devices}
+    for (src, dst), wait in waits_ns.items():
+        link = ProfileKey(by_name[src].kind, by_name[src].type, link_key(by_name[dst].kind))
+        if link in entries:
+            entries[link] = replace(entries[link], ns=wait)
+    return ProfileTable(entries)
+
+
+def _scaled(entry: Measurement, permille: int) -> Measurement:
+    return replace(entry, ns=entry.ns * permille // 1000)
+
+
+def _in_draft_order(plan: Plan, draft: Draft) -> list[str]:
+    """Ids of a plan's segments in the order of the draft's, which counts device by device too."""
+    by_device = {queue.device: [segment.id for segment in queue.segments] for queue in plan.devices}
+    names = [draft.cluster.devices[segment.device].name for segment in draft.cut.segments]
+    return [by_device[name].pop(0) for name in names]
