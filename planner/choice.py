@@ -19,6 +19,7 @@ from planner.schedule.drafts import ONE_DEVICE, SHORT_NS, SIMPLE, Draft, Setting
 from planner.schedule.from_plan import NAME
 from planner.schedule.planners import PLANNERS
 from planner.schedule.split_bounds import any_split_bound_ns
+from planner.tried import could_not_run
 from planner.units import format_size, format_time
 from planner.version import __version__
 
@@ -36,6 +37,7 @@ MORE_THAN_ONE_PERMILLE: Final = 30
 # And by this much if some of its pieces were never seen to run, while all of the simple choice was.
 GUESS_PERMILLE: Final = 250
 
+FAILED_BEFORE: Final = "its plan could not be run when the profile was measured"
 
 # A plan that was started from is kept unless another is faster by this many thousandths.
 KEEP_PERMILLE: Final = 10
@@ -62,7 +64,11 @@ def choose(
     """
     plans: list[Plan] = []
     too_large: list[Plan] = []
+    table = setting.costs.profile or ProfileTable()
     for draft in drafts:
+        if could_not_run(draft, table):
+            candidates.append(Candidate(planner=draft.planner, infeasible=FAILED_BEFORE))
+            continue
         plan, _ = build_plan(draft, setting.model, header)
         problem = memory_problem(plan)
         if problem:

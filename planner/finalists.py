@@ -23,6 +23,7 @@ from planner.runtime.idle import pause_until_idle
 from planner.runtime.values import ort_version
 from planner.schedule.cut import with_compute
 from planner.schedule.drafts import SHORT_NS, SIMPLE, Draft, segment_keys
+from planner.tried import could_not_run
 
 ROUNDS: Final = 25
 # Rounds that take longer are repeated less often, but some are needed.
@@ -42,6 +43,7 @@ def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
     One session alone that is far ahead need not run: profiling has run it, in a loop. But by how much steps that begin
     on idle cores take longer is not the same for all: where two come near each other both run, and where anything runs
     all simple choices do, so that none that never ran wins over one that did. Of short steps all single sessions run.
+    One that failed in an earlier planning is tried again: it may have been for want of memory, or of other inputs.
 
     Args:
         drafts: all candidates, with the times known by now.
@@ -53,12 +55,18 @@ def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
         alone_and_short = len(draft.cut.segments) == 1 and best < SHORT_NS
         if alone_and_short or draft.step_ns * 1000 <= best * (1000 + NEARLY_PERMILLE):
             near.setdefault(tuple(segment_keys(draft)), draft)
-    ran = [draft for draft in drafts if all(key in table.entries for key in segment_keys(draft))]
+    again = {keys for keys, draft in near.items() if could_not_run(draft, table)}
+    ran = [
+        draft
+        for draft in drafts
+        if all(key in table.entries for key in segment_keys(draft)) and not could_not_run(draft, table)
+    ]
     several = len(near) > 1 or bool(ran)
     open_keys = [
         keys
         for keys, draft in near.items()
-        if (several or len(draft.cut.segments) > 1) and any(k not in table.entries for k in keys)
+        if keys in again
+        or ((several or len(draft.cut.segments) > 1) and any(k not in table.entries for k in keys))
     ]
     if not open_keys:
         return []

@@ -37,6 +37,7 @@ from planner.schedule.planners import PLANNERS, find_planner
 from planner.schedule.split_search import MOVES, whole_graph_ways
 from planner.schedule.workload import Workloads
 from planner.split.propagate import AxisCache
+from planner.tried import outcomes
 
 # What ``auto`` has in the race: the simple choices, what often comes near, and our own search.
 RACE: Final = ("one-device", "all-cores", "data-parallel", "heft", "pipeline", "fd-dps", "auto")
@@ -177,9 +178,10 @@ def _run_finalists(
                     failed[draft.planner] = str(error)
             found, broken = run_finalists(entrants, feeds, setting.dispatch_ns)
         failed.update(broken)
+        tried = [draft for draft in chosen if draft not in large]
         racing = [draft for draft in racing if draft.planner not in failed and draft not in large]
         # What ran again, in turns with others, is known better now.
-        table = ProfileTable({**table.entries, **found.entries})
+        table = ProfileTable({**table.entries, **found.entries, **outcomes(tried, failed, table)})
         request.keep(table)
         racing = [remeasured(draft, replace(setting.costs, profile=table)) for draft in racing]
     candidates = [Candidate(planner=name, infeasible=f"its plan cannot be run: {why}") for name, why in failed.items()]

@@ -44,6 +44,8 @@ LAYERS: Final[Mapping[str, int]] = {
     "request": 8,
     # The file of measured costs.
     "cost_cache": 8,
+    # What the profile remembers of plans that were run.
+    "tried": 8,
     # Files of bare task graphs, which need no model.
     "bare_tasks": 8,
     "choice": 9,

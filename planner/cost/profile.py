@@ -4,6 +4,7 @@ A profile is a text file, one line an entry, sorted, so that two people's measur
 
     Conv(...)...            a fused group (``cost.keys.group_key``)
     segment:<digest>        a whole segment or model
+    plan:<digest>           a plan that was run; 0 ns: it failed
     dispatch                starting one segment
     link:<destination kind> a transfer; ``ns`` is the latency, ``bytes_per_s`` the bandwidth
 """
@@ -107,6 +108,11 @@ def link_key(dst_kind: str) -> str:
 def segment_key(digest: str) -> str:
     """Key of a whole segment or model."""
     return f"segment:{digest}"
+
+
+def plan_key(digest: str) -> str:
+    """Key of a plan as a whole."""
+    return f"plan:{digest}"
 
 
 def read_profile(path: Path) -> ProfileTable:
