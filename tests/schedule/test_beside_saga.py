@@ -1,4 +1,4 @@
-"""Our HEFT and anrg-saga's on the same graphs: the conversion is right, and only the order of tasks tells them apart."""
+"""Our HEFT and anrg-saga's on the same graphs: the conversion is right, and only ties and ranks tell them apart."""
 
 from __future__ import annotations
 
