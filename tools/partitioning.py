@@ -99,8 +99,8 @@ def main() -> None:
             begin = time.perf_counter()
             try:
                 schedule = scheduler(problem.graph, problem.comm, memory_limit=problem.memory_limit)
-            except InfeasibleError as why:
-                print(f"| {line['name']} | {len(problem.order)} | {name} | - | {why} | |", flush=True)
+            except InfeasibleError:
+                print(f"| {line['name']} | {len(problem.order)} | {name} | - | does not fit | |", flush=True)
                 continue
             taken = time.perf_counter() - begin
             answer = problem.answer(schedule)
