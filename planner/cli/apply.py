@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import FILE, refuse_same_file, split_pairs, with_terminal
+from planner.cli.options import FILE, SecondsType, refuse_same_file, split_pairs, with_terminal
 from planner.cli.terminal import Terminal
 from planner.errors import OutputError, UsageError, VerificationError
 
@@ -33,9 +33,7 @@ Examples:
 @click.option("--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Measured steps.")
 @click.option("--inputs", type=FILE, help="Inputs by name (.npz), in place of random ones.")
 @click.option("--outputs", type=FILE, help="Write outputs by name (.npz).")
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), help="Seconds a step may take; no limit."
-)
+@click.option("--timeout", "timeout_s", type=SecondsType(min_open=True), help="Most that a step may take; no limit.")
 @click.option("--requests", type=click.IntRange(min=1), help="Measure the throughput with so many requests, too.")
 @click.option("--in-flight", type=click.IntRange(min=1), help="Most requests begun and not answered then (default 2).")
 @click.option("--trace", type=FILE, help="Write the step of median length and the predicted one as a Chrome trace.")

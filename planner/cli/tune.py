@@ -10,6 +10,7 @@ import click
 
 from planner.cli.options import (
     FILE,
+    SecondsType,
     device_options,
     load_options,
     model_options,
@@ -39,7 +40,7 @@ Examples:
 @click.option("-o", "--output", type=FILE, default="plan.yaml", show_default=True, help="The plan file.")
 @click.option("--force", is_flag=True, help="Replace a file that is no plan.")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="At most so many.")
-@click.option("--time-limit", "time_limit_s", type=click.FloatRange(min=0), help="Seconds after which no round begins.")
+@click.option("--time-limit", "time_limit_s", type=SecondsType(), help="After so long no round begins.")
 @click.option("--planner", default="auto", show_default=True, help="A name of fddps planners; auto: the best of all.")
 @click.option(
     "--effort",
