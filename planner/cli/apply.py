@@ -189,7 +189,7 @@ def _show(terminal: Terminal, result: ApplyResult, timed: bool) -> None:
     if not timed:
         terminal.note("run on CPU cores in place of the plan's devices: results count, times are not claimed")
     if result.throughput is not None:
-        _show_throughput(terminal, result.throughput)
+        _show_throughput(terminal, result.throughput, result.step_s)
     if result.comparison is not None and result.verified:
         count = result.comparison.compared
         terminal.say(
@@ -198,7 +198,7 @@ def _show(terminal: Terminal, result: ApplyResult, timed: bool) -> None:
         )
 
 
-def _show_throughput(terminal: Terminal, found: Throughput) -> None:
+def _show_throughput(terminal: Terminal, found: Throughput, step_s: float) -> None:
     from rich.table import Table
 
     table = Table("", title="Throughput", title_justify="left")
@@ -216,10 +216,19 @@ def _show_throughput(terminal: Terminal, found: Throughput) -> None:
     terminal.show(table)
     if found.why:
         terminal.note(f"no replicas to compare with: {found.why}")
+    terminal.say(_choice(found, step_s))
+
+
+def _choice(found: Throughput, step_s: float) -> str:
+    """What to use, in words; which answers a single request sooner was measured, too."""
+    if found.replicas_per_s is None or found.one_device_per_s is None:
+        return "choose this plan: replicas do not run here"
+    sooner = step_s * found.one_device_per_s < 1
     if found.choose == "plan":
-        terminal.say("choose this plan: replicas do not serve more requests, and answer each later")
-    else:
-        terminal.say("choose replicas if many requests wait; this plan answers a single one sooner")
+        return f"choose this plan: replicas do not serve more requests{', and answer each later' if sooner else ''}"
+    if sooner:
+        return "choose replicas if many requests wait; this plan answers a single one sooner"
+    return "choose replicas: they serve more requests, and answer a single one no later than this plan"
 
 
 def _failure(result: ApplyResult) -> VerificationError:

@@ -74,13 +74,14 @@ def measure_throughput(
         session: of a plan file.
         feeds: of every request.
         requests: of each round.
-        in_flight: most requests begun and not answered.
+        in_flight: most requests begun and not answered; no more than there are.
 
     Raises:
         UsageError: if the session has no plan.
         ExecutionError: if the plan fails.
     """
     devices = session.plain_devices()
+    in_flight = min(in_flight, requests)
 
     def planned() -> None:
         session.run_many(None, itertools.repeat(feeds, requests), _forget, in_flight=in_flight)

@@ -18,8 +18,10 @@ import onnxruntime as ort
 import pytest
 
 import planner
+from planner.cli.apply import _choice
 from planner.cli.main import COMMANDS
 from planner.cli.terminal import Terminal
+from planner.launcher.throughput import Throughput
 from planner.model.export import save_with_weights
 from planner.model.serialize import build_model
 from planner.plan.files import read_plan
@@ -133,10 +135,34 @@ def test_apply_measures_the_throughput_of_requests_in_flight(folder: Path) -> No
     for word in ("requests/s", "2 in flight", "2 replicas", "choose"):
         assert word in text
     refused(run("apply", "plan.yaml", "--in-flight", "3"), "--in-flight", "--requests")
+    few = data(run("apply", "plan.yaml", "--requests", "2", "--in-flight", "99", "--json"))["throughput"]
+    assert few["in_flight"] == 2
 
 
 def test_a_step_that_takes_too_long_is_an_error_that_names_the_segment(folder: Path) -> None:
-    refused(run("apply", "plan.yaml", "--timeout", "0.000001"), "takes longer", "segment")
+    refused(run("apply", "plan.yaml", "--timeout", "0.000001"), "takes longer", "more time")
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "1e300"])
+def test_a_timeout_is_a_number(folder: Path, seconds: str) -> None:
+    result = run("apply", "plan.yaml", "--timeout", seconds)
+    assert result.exit_code == 2
+    assert "--timeout" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("planned", "replicas", "one", "step_s", "words"),
+    [
+        (100.0, 150.0, 80.0, 0.010, "choose replicas if many requests wait; this plan answers a single one sooner"),
+        (60.0, 150.0, 80.0, 0.020, "choose replicas: they serve more requests, and answer a single one no later"),
+        (150.0, 100.0, 80.0, 0.010, "choose this plan: replicas do not serve more requests, and answer each later"),
+        (150.0, None, None, 0.010, "choose this plan: replicas do not run here"),
+    ],
+)
+def test_what_to_choose_follows_from_what_was_measured(
+    planned: float, replicas: float | None, one: float | None, step_s: float, words: str
+) -> None:
+    assert _choice(Throughput(10, 2, planned, 2, replicas, one), step_s).startswith(words)
 
 
 def test_apply_reads_inputs_and_writes_outputs(folder: Path) -> None:
