@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
+import signal
 import threading
 import time
 from typing import Any
@@ -96,7 +96,7 @@ def test_after_ctrl_c_no_lane_is_left_inside_a_session(monkeypatch: pytest.Monke
         def run(self, values: Any, options: Any) -> None:
             began.append(self)
             if len(began) == len(DEVICES) and began[-1] is self:
-                _thread.interrupt_main()
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             deadline = time.monotonic() + 5
             while not options.terminate and time.monotonic() < deadline:
                 time.sleep(0.01)
