@@ -212,7 +212,8 @@ def _show_throughput(terminal: Terminal, found: Throughput, step_s: float) -> No
     )
     for name, rate in rows:
         if rate is not None:
-            table.add_row(name, f"{rate:.3g}", "" if one is None else f"{rate / one:.2f}x")
+            shown = f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
+            table.add_row(name, shown, "" if one is None else f"{rate / one:.2f}x")
     terminal.show(table)
     if found.why:
         terminal.note(f"no replicas to compare with: {found.why}")

@@ -18,7 +18,7 @@ import onnxruntime as ort
 import pytest
 
 import planner
-from planner.cli.apply import _choice
+from planner.cli.apply import _choice, _show_throughput
 from planner.cli.main import COMMANDS
 from planner.cli.terminal import Terminal
 from planner.launcher.throughput import Throughput
@@ -148,6 +148,14 @@ def test_a_timeout_is_a_number(folder: Path, seconds: str) -> None:
     result = run("apply", "plan.yaml", "--timeout", seconds)
     assert result.exit_code == 2
     assert "--timeout" in result.stderr
+
+
+def test_many_requests_a_second_are_a_plain_number(capsys: pytest.CaptureFixture[str]) -> None:
+    _show_throughput(Terminal(), Throughput(10, 2, 2584.4, 2, 99.26, 3150.0), 0.0003)
+    shown = capsys.readouterr().out
+    assert "2584" in shown
+    assert "99.3" in shown
+    assert "e+" not in shown
 
 
 @pytest.mark.parametrize(
