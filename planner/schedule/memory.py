@@ -219,39 +219,92 @@ class Held:
 
 
 @kernel
-def _pack(memory: Memory, order: I64) -> I64:
-    """[tasks] device, -1 where none has room: the one that already has the weights, else the first."""
+def _add_unit(memory: Memory, held: Residency, unit: I64, device: int) -> bool:
+    """Add tasks that share a device; nothing is changed if they do not fit."""
+    working = held.working[device]
+    for position in range(len(unit)):
+        if not fits(memory, held, unit[position], device):
+            _take_unit(memory, held, unit[:position], device, working)
+            return False
+        place(memory, held, unit[position], device)
+    return True
+
+
+@kernel
+def _take_unit(memory: Memory, held: Residency, unit: I64, device: int, working: int) -> None:
+    """Take tasks away again; ``working`` is the device's largest working set without them."""
+    for task in unit:
+        take(memory, held, task, device)
+    held.working[device] = working
+
+
+@kernel
+def _pack(memory: Memory, first: I64, members: I64, order: I64) -> I64:
+    """[tasks] device, -1 where none has room: the one that lacks least of the weights, of equal ones the first.
+
+    Args:
+        memory: limits.
+        first: [units + 1] where the tasks of each unit begin in ``members``.
+        members: [tasks] by unit; those of one unit share a device.
+        order: [units] in which they are placed.
+    """
     held = empty(memory)
     placed = np.full(len(memory.group), -1, np.int64)
-    for task in order:
-        for shared in range(1, -1, -1):
-            for device in range(len(memory.limit)):
-                has = held.tasks[device, memory.group[task]] > 0
-                if placed[task] < 0 and (has or shared == 0) and fits(memory, held, task, device):
-                    place(memory, held, task, device)
-                    placed[task] = device
+    for number in order:
+        unit = members[first[number] : first[number + 1]]
+        best, least = -1, 0
+        for device in range(len(memory.limit)):
+            weights, working = held.weights[device], held.working[device]
+            if _add_unit(memory, held, unit, device):
+                more = held.weights[device] - weights
+                _take_unit(memory, held, unit, device, working)
+                if best < 0 or more < least:
+                    best, least = device, more
+        if best < 0:
+            break
+        _add_unit(memory, held, unit, best)
+        placed[unit] = best
     return placed
 
 
 def pack(graph: TaskGraph, memory_limit: Sequence[int] | None) -> I64:
     """[tasks] a placement that fits, found by weights alone: for graphs that a scheduler's greedy choices do not fit.
 
-    First fit in topological order, which keeps neighbours together; if that fails, first fit decreasing
-    (Johnson 1973): at most 11/9 of the devices that an optimal packing needs.
+    Tasks that stay together are one item. First fit in topological order, which keeps neighbours together; if that
+    fails, first fit decreasing (Johnson 1973): at most 11/9 of the devices that an optimal packing needs. Where
+    no weights are shared it never fails if each device has twice the memory that it needs in some placement.
 
     Raises:
         InfeasibleError: if neither fits.
     """
     memory = memory_of(graph, memory_limit)
+    first, members, size = _units(memory)
     orders = (
-        np.arange(graph.num_tasks, dtype=np.int64),
-        np.lexsort((memory.group, -memory.weights[memory.group])).astype(np.int64),
+        np.argsort(members[first[:-1]], kind="stable").astype(np.int64),
+        np.lexsort((memory.group[members[first[:-1]]], -size)).astype(np.int64),
     )
     for order in orders:
-        placed = _pack(memory, order)
+        placed = _pack(memory, first, members, order)
         if (placed >= 0).all():
             return placed
     raise _infeasible(graph, memory)
+
+
+def _units(memory: Memory) -> tuple[I64, I64, I64]:
+    """Tasks by the units that share a device: see :func:`_pack`; and [units] bytes of each unit's weights."""
+    tasks = np.arange(len(memory.group), dtype=np.int64)
+    # A task without such a wish is a unit of its own.
+    number = -1 - tasks
+    if len(memory.together):
+        number = np.where(memory.together >= 0, memory.together, number)
+    _, unit = np.unique(number, return_inverse=True)
+    members = np.argsort(unit, kind="stable").astype(np.int64)
+    count = int(unit.max(initial=-1)) + 1
+    first = np.searchsorted(unit[members], np.arange(count + 1)).astype(np.int64)
+    held = np.unique(np.stack([unit, memory.group]), axis=1)
+    size = np.zeros(count, np.int64)
+    np.add.at(size, held[0], memory.weights[held[1]])
+    return first, members, size
 
 
 def _infeasible(graph: TaskGraph, memory: Memory) -> InfeasibleError:
