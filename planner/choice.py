@@ -148,6 +148,8 @@ def _clearly_faster(simple: Plan, one: Plan, seen: Collection[str]) -> bool:
 
 def _margin(simple: Plan, pieces: Plan, seen: Collection[str]) -> int:
     """By how many thousandths a plan of many pieces must be faster than a simple choice."""
+    if not simple.costs.measured and not pieces.costs.measured:
+        return 0  # Data sheets alone: one cost function for all, nothing that one plan knows better than another.
     guessed = simple.costs.estimated == 0 < pieces.costs.estimated and pieces.planner not in seen
     if guessed:
         return GUESS_PERMILLE

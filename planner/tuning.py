@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
+from planner.cluster.types import Cluster
 from planner.cost.profile import Measurement, ProfileKey, ProfileTable, link_key
 from planner.errors import InfeasibleError, UsageError
 from planner.finalists import values_for
@@ -121,13 +122,15 @@ def tune(
     begin = time.monotonic()
     model = load_model(request.model, request.load)
     best = request.start
+    if best is not None:
+        _check_rival(best, model, request.cluster)
     best_measured = 0
     table = request.profile
     found: list[Round] = []
     notes: dict[str, None] = {}
     tried: list[Plan] = []
     stale = 0
-    why = f"{rounds} rounds are over"
+    why = "the one round is over" if rounds == 1 else f"{rounds} rounds are over"
     for number in range(1, rounds + 1):
         if time_limit_s is not None and number > 1 and time.monotonic() - begin > time_limit_s:
             why = f"{time_limit_s:g} s are over"
@@ -161,6 +164,24 @@ def tune(
     if best is None:
         raise InfeasibleError("no round was run", next_step="allow at least one round")
     return Tuned(_as_measured(best, best_measured), tuple(found), why, tuple(notes), table)
+
+
+def _check_rival(plan: Plan, model: LoadedModel, cluster: Cluster) -> None:
+    """Whether a plan can be beaten: if it won, it would be kept as the answer to what is asked now.
+
+    Raises:
+        UsageError: if it is for something else.
+    """
+    own = {device.name: len(device.cores) for device in plan.cluster.devices if not device.members}
+    differs = ""
+    if plan.model.digest != model.digest:
+        differs = "another model, or other shapes"
+    elif own != {device.name: len(device.cores) for device in cluster.devices}:
+        differs = "other devices"
+    if differs:
+        raise UsageError(
+            f"it is for {differs}", where="the plan to beat", next_step="name another file with -o, or use --force"
+        )
 
 
 def _duel(request: Request, plans: list[Plan]) -> list[_Measured]:

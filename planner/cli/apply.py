@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import FILE, refuse_same_file, split_pairs, with_terminal
+from planner.cli.options import FILE, SecondsType, refuse_same_file, split_pairs, with_terminal
 from planner.cli.terminal import Terminal
 from planner.errors import OutputError, UsageError, VerificationError
 
@@ -33,9 +33,7 @@ Examples:
 @click.option("--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Measured steps.")
 @click.option("--inputs", type=FILE, help="Inputs by name (.npz), in place of random ones.")
 @click.option("--outputs", type=FILE, help="Write outputs by name (.npz).")
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), help="Seconds a step may take; no limit."
-)
+@click.option("--timeout", "timeout_s", type=SecondsType(min_open=True), help="Most that a step may take; no limit.")
 @click.option("--requests", type=click.IntRange(min=1), help="Measure the throughput with so many requests, too.")
 @click.option("--in-flight", type=click.IntRange(min=1), help="Most requests begun and not answered then (default 2).")
 @click.option("--trace", type=FILE, help="Write the step of median length and the predicted one as a Chrome trace.")
@@ -191,7 +189,7 @@ def _show(terminal: Terminal, result: ApplyResult, timed: bool) -> None:
     if not timed:
         terminal.note("run on CPU cores in place of the plan's devices: results count, times are not claimed")
     if result.throughput is not None:
-        _show_throughput(terminal, result.throughput)
+        _show_throughput(terminal, result.throughput, result.step_s)
     if result.comparison is not None and result.verified:
         count = result.comparison.compared
         terminal.say(
@@ -200,7 +198,7 @@ def _show(terminal: Terminal, result: ApplyResult, timed: bool) -> None:
         )
 
 
-def _show_throughput(terminal: Terminal, found: Throughput) -> None:
+def _show_throughput(terminal: Terminal, found: Throughput, step_s: float) -> None:
     from rich.table import Table
 
     table = Table("", title="Throughput", title_justify="left")
@@ -214,14 +212,24 @@ def _show_throughput(terminal: Terminal, found: Throughput) -> None:
     )
     for name, rate in rows:
         if rate is not None:
-            table.add_row(name, f"{rate:.3g}", "" if one is None else f"{rate / one:.2f}x")
+            shown = f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
+            table.add_row(name, shown, "" if one is None else f"{rate / one:.2f}x")
     terminal.show(table)
     if found.why:
         terminal.note(f"no replicas to compare with: {found.why}")
+    terminal.say(_choice(found, step_s))
+
+
+def _choice(found: Throughput, step_s: float) -> str:
+    """What to use, in words; which answers a single request sooner was measured, too."""
+    if found.replicas_per_s is None or found.one_device_per_s is None:
+        return "choose this plan: replicas do not run here"
+    sooner = step_s * found.one_device_per_s < 1
     if found.choose == "plan":
-        terminal.say("choose this plan: replicas do not serve more requests, and answer each later")
-    else:
-        terminal.say("choose replicas if many requests wait; this plan answers a single one sooner")
+        return f"choose this plan: replicas do not serve more requests{', and answer each later' if sooner else ''}"
+    if sooner:
+        return "choose replicas if many requests wait; this plan answers a single one sooner"
+    return "choose replicas: they serve more requests, and answer a single one no later than this plan"
 
 
 def _failure(result: ApplyResult) -> VerificationError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,12 +12,15 @@ import click
 
 from planner.cli.terminal import Terminal, set_up_logging
 from planner.errors import OutputError, UsageError
+from planner.graph import jit
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path)
 # As many digits as a size of --input-shape may have.
 _LARGEST_BATCH = 10**12 - 1
+# A year is no limit any more.
+_LONGEST_S = 365 * 24 * 3600
 _SHAPE = "a shape such as name=1x3x224x224"
 
 
@@ -50,6 +54,22 @@ class PercentType(click.ParamType):  # type: ignore[type-arg]  # generic from cl
             found = -1.0
         if not 0 <= found < 1e6:
             self.fail(f"'{value}' is no percentage such as 2%", param, ctx)
+        return found
+
+
+class SecondsType(click.FloatRange):
+    """A time limit: a number, and no more than what the operating system can wait for."""
+
+    name = "seconds"
+
+    def __init__(self, *, min_open: bool = False) -> None:
+        super().__init__(min=0, min_open=min_open, max=_LONGEST_S)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse, or fail as click does; every comparison with "nan" is false, so no range keeps it out."""
+        found = float(super().convert(value, param, ctx))
+        if math.isnan(found):
+            self.fail(f"'{value}' is not a number", param, ctx)
         return found
 
 
@@ -147,7 +167,9 @@ def with_terminal(function: Function) -> Function:
     def wrapped(*args: Any, as_json: bool, verbose: int, quiet: bool, **kwargs: Any) -> Any:
         verbosity = -1 if quiet else verbose
         set_up_logging(verbosity)
-        return function(*args, terminal=Terminal(verbosity, as_json), **kwargs)
+        terminal = Terminal(verbosity, as_json)
+        jit.on_compiling = terminal.note
+        return function(*args, terminal=terminal, **kwargs)
 
     return wrapped  # type: ignore[return-value]  # as all click decorators: the command's own signature is not called
 

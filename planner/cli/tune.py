@@ -10,9 +10,11 @@ import click
 
 from planner.cli.options import (
     FILE,
+    SecondsType,
     device_options,
     load_options,
     model_options,
+    parse_sizes,
     parse_wishes,
     refuse_same_file,
     wish_options,
@@ -37,9 +39,9 @@ Examples:
 @click.argument("model", type=FILE)
 @device_options
 @click.option("-o", "--output", type=FILE, default="plan.yaml", show_default=True, help="The plan file.")
-@click.option("--force", is_flag=True, help="Replace a file that is no plan.")
+@click.option("--force", is_flag=True, help="Replace the file, whatever it is; it is not to be beaten.")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="At most so many.")
-@click.option("--time-limit", "time_limit_s", type=click.FloatRange(min=0), help="Seconds after which no round begins.")
+@click.option("--time-limit", "time_limit_s", type=SecondsType(), help="After so long no round begins.")
 @click.option("--planner", default="auto", show_default=True, help="A name of fddps planners; auto: the best of all.")
 @click.option(
     "--effort",
@@ -72,7 +74,8 @@ def command(terminal: Terminal, model: Path, output: Path, **given: Any) -> None
     refuse_same_file(output, "name another one with -o", model, given["inputs"], given["cache"])
     check_target(output, force=given["force"])
     before = read_plan(output) if output.exists() and not given["force"] else None
-    hardware = find_hardware(DeviceChoice(gpus=given["gpus"], cpus=given["cpus"]))
+    most = parse_sizes(given["max_memory"])
+    hardware = find_hardware(DeviceChoice(gpus=given["gpus"], cpus=given["cpus"], max_memory=most))
     request = Request(
         model,
         Cluster((), ()),

@@ -6,6 +6,9 @@ package, or in the user's cache folder, or, where neither can be written, not at
 
 numba renews a cached kernel when its own file changes, not when a kernel that it calls does, which is inlined in it. So
 the cache is in a folder named by the contents of all files that have kernels (numba's own fall-back is not).
+
+Compiling all that a plan needs takes long enough to look like a hang. Who sets :data:`on_compiling` is told once, when
+that begins.
 """
 
 from __future__ import annotations
@@ -20,6 +23,12 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
 
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 _WITH_KERNELS: Final = ("graph", "schedule", "simulate")
+
+_LONG: Final = "compiling kernels, once: about a minute"
+_ALWAYS: Final = "compiling kernels, which no folder could be found to keep: about a minute (set NUMBA_CACHE_DIR)"
+
+on_compiling: Callable[[str], None] | None = None
+"""Called with a line for people when kernels are about to be compiled and none are cached; at most once."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,6 +70,7 @@ def _compile(function: FunctionType, inner: bool) -> Callable[..., Any]:
     """``numba.njit`` with the kernels that ``function`` names replaced by their dispatchers."""
     import numba  # type: ignore[import-untyped,unused-ignore]
 
+    _listen()
     scope = dict(function.__globals__)
     for name in function.__code__.co_names:
         if isinstance(scope.get(name), LazyKernel):
@@ -75,6 +85,40 @@ def _compile(function: FunctionType, inner: bool) -> Callable[..., Any]:
             return cast(Callable[..., Any], numba.njit(cache=True, **flags)(resolved))
     except RuntimeError:  # no folder that numba could write its cache to
         return cast(Callable[..., Any], numba.njit(**flags)(resolved))
+
+
+@functools.cache
+def _listen() -> None:
+    """Has numba say when it begins to compile: only it knows whether what it has cached can be used."""
+    from numba.core import event  # type: ignore[import-untyped,unused-ignore]
+
+    class Listener(event.Listener):  # type: ignore[misc,unused-ignore]
+        def on_start(self, event: Any) -> None:
+            about_to_compile(event.data["dispatcher"].stats.cache_path)
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    event.register("numba:compile", Listener())  # type: ignore[no-untyped-call,unused-ignore]
+
+
+def about_to_compile(cache_path: str | None) -> None:
+    """Tell who wants to know, unless some kernels are cached already: what is missing then takes seconds.
+
+    Args:
+        cache_path: the folder where numba keeps the kernels of one source file; None if it keeps none.
+    """
+    global on_compiling
+    tell, on_compiling = on_compiling, None
+    if tell is None:
+        return
+    if cache_path is None:
+        tell(_ALWAYS)
+        return
+    folder = Path(cache_path)
+    folder = next((parent for parent in folder.parents if parent.name == cache_name()), folder)
+    if not any(folder.rglob("*.nbi")):
+        tell(_LONG)
 
 
 @functools.cache

@@ -198,16 +198,17 @@ class Executor:
         try:
             return self._reports.get(timeout=max(oldest.begun_s + self._timeout_s - time.monotonic(), 0.0))
         except Empty:
+            where = self._doing()
             raise ExecutionError(
                 f"the step takes longer than {self._timeout_s:g} s",
-                where=self._doing(),
-                next_step="give it more time, or look at that segment with fddps show",
+                where=where,
+                next_step="give it more time" + (", or look at that segment with fddps show" if where else ""),
             ) from None
 
     def _doing(self) -> str:
-        """Which segments run now, and where."""
+        """Which segments run now, and where; nothing where none does."""
         running = [self._segments[worker.running] for worker in self._workers if worker.running >= 0]
-        return ", ".join(f"segment {segment} on {device}" for segment, device in running) or "no segment runs"
+        return ", ".join(f"segment {segment} on {device}" for segment, device in running)
 
     def _begin(self, request: Request, window: dict[int, _Open], traced: bool) -> None:
         parcels = self._parcels(request)

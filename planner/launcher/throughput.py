@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from planner.launcher.unsplit import UnsplitSession, rebuilt
 from planner.partition.segments import load_plan_model
 from planner.runtime.devices import LocalDevice
 from planner.runtime.idle import pause_until_idle
+from planner.runtime.threads import run_in_threads
 from planner.units import NS_PER_S
 
 ROUNDS: Final = 3
@@ -74,13 +75,14 @@ def measure_throughput(
         session: of a plan file.
         feeds: of every request.
         requests: of each round.
-        in_flight: most requests begun and not answered.
+        in_flight: most requests begun and not answered; no more than there are.
 
     Raises:
         UsageError: if the session has no plan.
         ExecutionError: if the plan fails.
     """
     devices = session.plain_devices()
+    in_flight = min(in_flight, requests)
 
     def planned() -> None:
         session.run_many(None, itertools.repeat(feeds, requests), _forget, in_flight=in_flight)
@@ -147,11 +149,6 @@ def _serve(replicas: Sequence[UnsplitSession], feeds: Mapping[str, Array], reque
         except BaseException as problem:
             problems.append(problem)
 
-    threads = [threading.Thread(target=work, args=(replica,), daemon=True) for replica in replicas[1:]]
-    for thread in threads:
-        thread.start()
-    work(replicas[0])
-    for thread in threads:
-        thread.join()
+    run_in_threads([partial(work, replica) for replica in replicas], lambda: problems.append(KeyboardInterrupt()))
     if problems:
         raise problems[0]

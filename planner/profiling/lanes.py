@@ -29,6 +29,7 @@ from planner.profiling.kernels import kernel_times
 from planner.runtime.devices import LocalDevice
 from planner.runtime.feeds import random_feeds
 from planner.runtime.session import SegmentSession, WeightStore, execution_error, stub_folder
+from planner.runtime.threads import run_in_threads
 from planner.runtime.values import ORT_ERRORS, own
 
 _LONG_NS: Final = 1_000_000_000
@@ -156,15 +157,15 @@ def _together(
     times: list[list[int]] = [[] for _ in makers]
     problems: list[BaseException] = []
     repeats = [1]
+    options = [ort.RunOptions() for _ in makers]
 
     def work(number: int) -> None:
         try:
             _pin(devices[number])
             session = makers[number]()
-            options = ort.RunOptions()
             barrier.wait()
             begin = time.perf_counter_ns()
-            session.run(values[number], options)
+            session.run(values[number], options[number])
             first = time.perf_counter_ns() - begin
             barrier.wait()
             if number == 0:
@@ -174,7 +175,7 @@ def _together(
             for _ in range(repeats[0]):
                 barrier.wait()
                 begin = time.perf_counter_ns()
-                session.run(values[number], options)
+                session.run(values[number], options[number])
                 times[number].append(time.perf_counter_ns() - begin)
         except threading.BrokenBarrierError:
             return
@@ -182,11 +183,12 @@ def _together(
             problems.append(problem)
             barrier.abort()
 
-    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(len(makers))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    def stop() -> None:
+        barrier.abort()
+        for option in options:
+            option.terminate = True
+
+    run_in_threads([partial(work, number) for number in range(len(makers))], stop)
     if problems:
         raise problems[0]
     return [lower_quartile(found) for found in times]

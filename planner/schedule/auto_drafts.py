@@ -1,6 +1,7 @@
 """Ours on models: the splits of FD-DPS' search, scheduled in several ways, and improved by search.
 
-Every set of splits is scheduled by dynamic critical path, by HEFT, and with each shard on the device of its number.
+Every set of splits is scheduled by dynamic critical path, by HEFT, and with each shard on the device of its number. The
+rivals' plans are in the race as well, so that ours is never worse, and the search goes on from the best of all.
 With thorough effort the best is then improved by tabu search (``tabu.py``), which thinks in tasks and delays; what it
 finds is cut into segments and simulated, and counts only if the simulated step is shorter. With less effort it is left
 out: on the networks tried it found nothing, and its kernels take long to compile.
@@ -8,8 +9,9 @@ out: on the networks tried it found nothing, and its kernels take long to compil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -18,11 +20,27 @@ from planner.errors import InfeasibleError
 from planner.graph.task_graph import CommCosts, Schedule, TaskGraph
 from planner.schedule.bounds import lower_bound_ns
 from planner.schedule.coarsen import coarsen
-from planner.schedule.drafts import Draft, Setting, dcp_schedule, finish, list_schedule_of
+from planner.schedule.drafts import (
+    Draft,
+    LimitedScheduler,
+    Setting,
+    dcp_schedule,
+    finish,
+    list_draft,
+    list_schedule_of,
+)
+from planner.schedule.etf import etf
+from planner.schedule.fastt_drafts import fastt_dp_draft, fastt_draft
+from planner.schedule.fd_dps import fd_dps_draft
 from planner.schedule.heft import heft
 from planner.schedule.hybrids import hybrid_ways
 from planner.schedule.lists import schedule_fixed
+from planner.schedule.m_sct import m_sct
+from planner.schedule.m_topo import m_topo
 from planner.schedule.memory import device_need
+from planner.schedule.mp_dps import mp_dps
+from planner.schedule.peft import peft
+from planner.schedule.pipeline_drafts import pipeline_draft
 from planner.schedule.split_search import SplitSearch
 from planner.schedule.tabu import tabu
 from planner.split.types import SplitSpec
@@ -37,7 +55,7 @@ def auto_draft(setting: Setting) -> Draft:
     Raises:
         InfeasibleError: if nothing could be scheduled at all.
     """
-    search = SplitSearch(setting, _drafts, hybrid_ways)
+    search = SplitSearch(setting, _drafts, hybrid_ways, _rivals)
     search.run()
     if search.best is None:
         raise InfeasibleError("no schedule of the graph, split or not, fits the devices' memory")
@@ -57,6 +75,18 @@ def _drafts(setting: Setting, splits: Sequence[SplitSpec]) -> Iterator[Draft]:
         yield finish(setting, "auto", workload, dcp_schedule(setting, workload))
     with suppress(InfeasibleError):
         yield finish(setting, "auto", workload, list_schedule_of(setting, workload, heft))
+
+
+def _rivals(setting: Setting) -> Iterator[Draft]:
+    """What the other planners find, where it may differ from what the search tries anyway."""
+    lists = (peft, etf, m_topo, m_sct, mp_dps)
+    for make in (fd_dps_draft, fastt_draft, fastt_dp_draft, pipeline_draft, *map(_by, lists)):
+        with suppress(InfeasibleError):
+            yield replace(make(setting), planner="auto")
+
+
+def _by(scheduler: LimitedScheduler) -> Callable[[Setting], Draft]:
+    return lambda setting: list_draft(setting, "auto", scheduler)
 
 
 def _improved(setting: Setting, best: Draft) -> Draft | None:

@@ -1,4 +1,7 @@
-"""Splits between none and one shard a device: fewer shards, and shards for the first part of a network only.
+"""Splits beside one shard a device by speed: other sizes, fewer shards, and shards for a first part of a network only.
+
+Speeds are those of the whole graph on the whole batch; a few samples take a slow device relatively longer, and whole
+samples cannot be shared out exactly. So sizes are corrected by what the shards of the first cut take.
 
 A shard costs what its operators' overheads cost, however small it is: late layers of a network, on small maps, are best
 left whole, and a network of many branches is best cut into fewer shards than there are devices, each of which has its
@@ -21,8 +24,10 @@ _PARTS: Final = (50, 75, 90)
 
 
 def hybrid_ways(setting: Setting) -> Iterator[Sequence[SplitSpec]]:
-    """Ways to split the whole graph, then fewer shards, then shards for a first part of it."""
+    """Ways to split the whole graph, then other sizes, fewer shards, and shards for a first part of it."""
     yield from whole_graph_ways(setting).values()
+    if sizes := _balanced(setting):
+        yield batch_splits(setting, sizes)
     devices = len(setting.cluster.devices)
     for count in sorted({2, devices // 2} - {0, 1, devices}):
         if splits := batch_splits(setting, [1] * count):
@@ -36,6 +41,35 @@ def hybrid_ways(setting: Setting) -> Iterator[Sequence[SplitSpec]]:
         if splits and len(splits) not in seen:
             seen.add(len(splits))
             yield splits
+
+
+def _balanced(setting: Setting) -> list[int]:
+    """Shard sizes of the batch with one sample after the other moved from the slowest device to a faster one.
+
+    A shard's time is taken to be proportional to its size, from the time of the first cut.
+
+    Returns:
+        Nothing if no move helps, or devices are left without a shard.
+    """
+    splits = batch_splits(setting)
+    shares = setting.shares()
+    if not splits or len(splits[0].sizes) != len(shares) or len(set(shares)) == 1:
+        return []
+    workload = setting.workloads.build(splits)
+    busy = [0] * len(shares)
+    for task, device in enumerate(workload.lanes(shares)):
+        busy[device] += int(workload.tasks.compute_ns[task, device])
+    first = list(splits[0].sizes)
+    each = [taken / size for taken, size in zip(busy, first, strict=True)]
+    sizes = list(first)
+    while True:
+        times = [cost * size for cost, size in zip(each, sizes, strict=True)]
+        slowest = max(range(len(sizes)), key=times.__getitem__)
+        taker = min(range(len(sizes)), key=lambda device: times[device] + each[device])
+        if sizes[slowest] == 1 or times[taker] + each[taker] >= times[slowest]:
+            return sizes if sizes != first else []
+        sizes[slowest] -= 1
+        sizes[taker] += 1
 
 
 def _first_part(setting: Setting, percent: int) -> frozenset[str]:

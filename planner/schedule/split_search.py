@@ -41,6 +41,7 @@ class SplitSearch:
         setting: what is planned.
         make: how a set of splits is scheduled.
         ways: sets of splits to begin with, beside none.
+        rivals: drafts that others made, to go on from if they are better.
         best: None before anything was scheduled.
         tried: moves so far.
         gains: what each set of splits that won has saved, in nanoseconds, and what it was.
@@ -49,6 +50,7 @@ class SplitSearch:
     setting: Setting
     make: Maker
     ways: Callable[[Setting], Iterable[Sequence[SplitSpec]]] = lambda setting: whole_graph_ways(setting).values()
+    rivals: Callable[[Setting], Iterable[Draft]] = lambda setting: ()
     best: Draft | None = None
     tried: int = 0
     gains: list[tuple[int, str]] = field(default_factory=list)
@@ -59,6 +61,8 @@ class SplitSearch:
         if len(self.setting.cluster.devices) > 1:
             for splits in self.ways(self.setting):
                 self.consider(splits)
+            for draft in self.rivals(self.setting):
+                self.offer(draft)
             self._refine()
         if self.best is not None and self.gains:
             saved, text = max(self.gains, key=lambda gain: gain[0])

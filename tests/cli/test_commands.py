@@ -18,8 +18,10 @@ import onnxruntime as ort
 import pytest
 
 import planner
+from planner.cli.apply import _choice, _show_throughput
 from planner.cli.main import COMMANDS
 from planner.cli.terminal import Terminal
+from planner.launcher.throughput import Throughput
 from planner.model.export import save_with_weights
 from planner.model.serialize import build_model
 from planner.plan.files import read_plan
@@ -133,10 +135,42 @@ def test_apply_measures_the_throughput_of_requests_in_flight(folder: Path) -> No
     for word in ("requests/s", "2 in flight", "2 replicas", "choose"):
         assert word in text
     refused(run("apply", "plan.yaml", "--in-flight", "3"), "--in-flight", "--requests")
+    few = data(run("apply", "plan.yaml", "--requests", "2", "--in-flight", "99", "--json"))["throughput"]
+    assert few["in_flight"] == 2
 
 
 def test_a_step_that_takes_too_long_is_an_error_that_names_the_segment(folder: Path) -> None:
-    refused(run("apply", "plan.yaml", "--timeout", "0.000001"), "takes longer", "segment")
+    refused(run("apply", "plan.yaml", "--timeout", "0.000001"), "takes longer", "more time")
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "1e300"])
+def test_a_timeout_is_a_number(folder: Path, seconds: str) -> None:
+    result = run("apply", "plan.yaml", "--timeout", seconds)
+    assert result.exit_code == 2
+    assert "--timeout" in result.stderr
+
+
+def test_many_requests_a_second_are_a_plain_number(capsys: pytest.CaptureFixture[str]) -> None:
+    _show_throughput(Terminal(), Throughput(10, 2, 2584.4, 2, 99.26, 3150.0), 0.0003)
+    shown = capsys.readouterr().out
+    assert "2584" in shown
+    assert "99.3" in shown
+    assert "e+" not in shown
+
+
+@pytest.mark.parametrize(
+    ("planned", "replicas", "one", "step_s", "words"),
+    [
+        (100.0, 150.0, 80.0, 0.010, "choose replicas if many requests wait; this plan answers a single one sooner"),
+        (60.0, 150.0, 80.0, 0.020, "choose replicas: they serve more requests, and answer a single one no later"),
+        (150.0, 100.0, 80.0, 0.010, "choose this plan: replicas do not serve more requests, and answer each later"),
+        (150.0, None, None, 0.010, "choose this plan: replicas do not run here"),
+    ],
+)
+def test_what_to_choose_follows_from_what_was_measured(
+    planned: float, replicas: float | None, one: float | None, step_s: float, words: str
+) -> None:
+    assert _choice(Throughput(10, 2, planned, 2, replicas, one), step_s).startswith(words)
 
 
 def test_apply_reads_inputs_and_writes_outputs(folder: Path) -> None:

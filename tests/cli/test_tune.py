@@ -87,3 +87,27 @@ def test_what_cannot_be_tuned(folder: Path) -> None:
     assert listing(folder) == before
     Path("t.yaml").write_text(json.dumps({"mine": 1}))
     refused(run("tune", "model.onnx", "--cpus", "2", "-o", "t.yaml"), "t.yaml", "--force")
+
+
+def test_a_plan_for_something_else_is_not_one_to_beat(folder: Path) -> None:
+    command = ("--cpus", "2x1", "--cache", "c.yaml", "--rounds", "1", "-o", "plan.yaml")
+    before = Path("plan.yaml").read_text()
+    refused(run("tune", "mlp.onnx", "--batch", "2", *command), "another model", "-o", "--force")
+    refused(run("tune", "model.onnx", "--cpus", "1x1", *command[2:]), "other devices", "-o", "--force")
+    assert Path("plan.yaml").read_text() == before
+    assert "over" in run("tune", "mlp.onnx", "--batch", "2", *command, "--force").stdout
+    assert Path("plan.yaml").read_text() != before
+
+
+def test_memory_limits_hold_while_tuning(folder: Path) -> None:
+    limits = ("--max-memory", "cpu:0=1KiB", "--max-memory", "cpu:1=1KiB")
+    result = run("tune", "model.onnx", "--cpus", "2x1", "-o", "t.yaml", "--cache", "c.yaml", "--rounds", "1", *limits)
+    refused(result, "memory", code=1)
+    assert not Path("t.yaml").exists()
+
+
+@pytest.mark.parametrize("seconds", ["nan", "-1", "inf"])
+def test_a_time_limit_is_a_number(folder: Path, seconds: str) -> None:
+    result = run("tune", "model.onnx", "--cpus", "2x1", "--time-limit", seconds)
+    assert result.exit_code == 2
+    assert "--time-limit" in result.stderr

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -81,3 +83,28 @@ def test_a_real_lane_reads_what_other_lanes_make_and_times_its_kernels() -> None
     (times,) = time_lanes([lane], DEVICES[:1], {}, seconds=0.01)
     assert times.step_ns > 0
     assert times.kernels
+
+
+def test_after_ctrl_c_no_lane_is_left_inside_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter that ends meanwhile would end in an abort, not in exit code 130."""
+    began, ended = [], []
+
+    class Session:
+        def __init__(self, *_: Any, alone: bool) -> None:
+            pass
+
+        def run(self, values: Any, options: Any) -> None:
+            began.append(self)
+            if len(began) == len(DEVICES) and began[-1] is self:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            deadline = time.monotonic() + 5
+            while not options.terminate and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert options.terminate
+            time.sleep(0.1)  # the kernel that it is at
+            ended.append(self)
+
+    monkeypatch.setattr(lanes, "SegmentSession", Session)
+    with pytest.raises(KeyboardInterrupt):
+        time_lanes(EMPTY, DEVICES, {}, seconds=0.01)
+    assert len(ended) == len(began) == len(DEVICES)

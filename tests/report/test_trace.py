@@ -12,7 +12,7 @@ from planner.report.types import TimelineBar
 DEVICES = [
     TimelineBar("cpu:0", "s0", 0, 1500),
     TimelineBar("cpu:1", "s1", 2000, 2001),
-    TimelineBar("cpu:0", "s2", 1500, 9),
+    TimelineBar("cpu:0", "s2", 1500, 1509),
 ]
 LINKS = [TimelineBar("cpu:0 -> cpu:1", "t", 1500, 2000)]
 
@@ -31,6 +31,29 @@ def test_one_track_a_device_and_one_a_link_in_microseconds() -> None:
     assert (work["s0"]["ts"], work["s0"]["dur"]) == (0, 1.5)
     assert (work["t"]["ts"], work["t"]["dur"]) == (1.5, 0.5)
     assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {"devices", "links"}
+
+
+def test_what_overlaps_without_nesting_has_a_track_of_its_own() -> None:
+    link = "cpu:0 -> cpu:1"
+    bars = [
+        TimelineBar(link, "inside", 10, 20),
+        TimelineBar(link, "long", 0, 30),
+        TimelineBar(link, "twin", 0, 30),
+        TimelineBar(link, "across", 15, 40),
+        TimelineBar(link, "also across", 25, 50),
+        TimelineBar(link, "after", 30, 35),
+    ]
+    events = chrome_trace({"links": bars})["traceEvents"]
+    tracks = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    found: dict[str, list[str]] = {}
+    for e in events:
+        if e["ph"] == "X":
+            found.setdefault(tracks[e["tid"]], []).append(e["name"])
+    assert found == {
+        link: ["long", "twin", "inside", "after"],
+        f"{link} (2)": ["across"],
+        f"{link} (3)": ["also across"],
+    }
 
 
 def test_the_file_is_json_and_replaces_an_older_one(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -18,11 +19,14 @@ from planner.schedule.drafts import (
     Setting,
     all_cores_draft,
     data_parallel_draft,
+    finish,
     list_draft,
     one_device_draft,
 )
 from planner.schedule.fd_dps import fd_dps_draft
 from planner.schedule.heft import heft
+from planner.schedule.hybrids import hybrid_ways
+from planner.schedule.lists import schedule_fixed
 from planner.schedule.planners import PLANNERS as every_planner
 from planner.schedule.ready_dcp import ready_dcp
 from planner.schedule.split_search import whole_graph_ways
@@ -60,6 +64,32 @@ def test_the_search_is_never_worse_than_where_it_starts(model: str, cluster: str
     setting = setting_of(model, cluster)
     assert fd_dps_draft(setting).step_ns <= list_draft(setting, "ready", ready_dcp).step_ns
     assert auto_draft(setting).step_ns <= fd_dps_draft(setting).step_ns
+
+
+@pytest.mark.parametrize("model", ["cnn", "nasnet"])
+def test_ours_is_never_worse_than_a_rival(model: str) -> None:
+    setting = setting_of(model, "2-v100-2-t4")
+    ours = auto_draft(setting).step_ns
+    for name, planner in PLANNERS.items():
+        with suppress(InfeasibleError):
+            assert ours <= planner(setting).step_ns, name
+
+
+def test_samples_are_shared_out_by_what_shards_take() -> None:
+    """A slow device takes relatively longer for few samples: its share by speed is too large."""
+    setting = setting_of("mlp", "2-v100-2-t4")
+    plain = data_parallel_draft(setting)
+    before = plain.workload.splits[0].sizes
+    steps = {}
+    for splits in hybrid_ways(setting):
+        workload = setting.workloads.build(splits)
+        placed = schedule_fixed(workload.tasks, setting.comm, workload.lanes(setting.shares()))
+        if splits and len(splits[0].sizes) == len(before):
+            steps[splits[0].sizes] = finish(setting, "auto", workload, placed).step_ns
+    best = min(steps, key=lambda sizes: steps[sizes])
+    assert sum(best) == sum(before)
+    assert best[2] + best[3] < before[2] + before[3]
+    assert steps[best] < plain.step_ns
 
 
 def test_more_effort_is_never_worse() -> None:
