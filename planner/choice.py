@@ -148,14 +148,13 @@ def _clearly_faster(simple: Plan, one: Plan, seen: Collection[str]) -> bool:
 
 def _margin(simple: Plan, pieces: Plan, seen: Collection[str]) -> int:
     """By how many thousandths a plan of many pieces must be faster than a simple choice."""
-    if not simple.costs.measured and not pieces.costs.measured:
-        return 0  # Data sheets alone: one cost function for all, nothing that one plan knows better than another.
-    guessed = simple.costs.estimated == 0 < pieces.costs.estimated and pieces.planner not in seen
-    if guessed:
+    if pieces.planner in seen:
+        return SHORT_NOISE_PERMILLE if simple.predictions.step_ns < SHORT_NS else NOISE_PERMILLE
+    if simple.costs.estimated == 0 < pieces.costs.estimated:
         return GUESS_PERMILLE
-    if pieces.planner not in seen:
+    if simple.planner in seen or simple.costs.measured or pieces.costs.measured:
         return MARGIN_PERMILLE
-    return SHORT_NOISE_PERMILLE if simple.predictions.step_ns < SHORT_NS else NOISE_PERMILLE
+    return 0  # Data sheets alone: one cost function for all, nothing that one plan knows better than another.
 
 
 def plan_header(request: Request, setting: Setting) -> Header:

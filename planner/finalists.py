@@ -65,8 +65,7 @@ def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
     open_keys = [
         keys
         for keys, draft in near.items()
-        if keys in again
-        or ((several or len(draft.cut.segments) > 1) and any(k not in table.entries for k in keys))
+        if keys in again or ((several or len(draft.cut.segments) > 1) and any(k not in table.entries for k in keys))
     ]
     if not open_keys:
         return []

@@ -12,7 +12,7 @@ from planner.choice import FAILED_BEFORE
 from planner.cost.profile import ProfileTable, parse_profile
 from planner.errors import ExecutionError
 from planner.launcher.steps import SegmentTiming
-from planner.pipeline import make_plan
+from planner.pipeline import RACE, make_plan
 from planner.plan.diff import same_decisions
 from planner.plan.schema import Plan
 from planner.request import Outcome, Request
@@ -72,14 +72,16 @@ class Session:
         return []
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, world: World, **options: Any) -> Outcome:
+def planned(
+    monkeypatch: pytest.MonkeyPatch, world: World, model: str = "cnn", cluster: str = "3-cpus", **options: Any
+) -> Outcome:
     """Plan in a made-up world, where profiling measures nothing."""
     monkeypatch.setattr("planner.finalists.time", world)
     monkeypatch.setattr("planner.finalists.pause_until_idle", lambda: None)
     monkeypatch.setattr("planner.pipeline.PlannedSession", world.session)
     monkeypatch.setattr("planner.pipeline.profile_model", lambda request, model: (request.profile, ()))
-    path = model_path("cnn")
-    request = Request(path, CLUSTERS["3-cpus"](), effort="quick", plan_dir=path.parent)
+    path = model_path(model)
+    request = Request(path, CLUSTERS[cluster](), effort="quick", plan_dir=path.parent)
     return make_plan(replace(request, **options))
 
 
@@ -120,9 +122,10 @@ def test_what_was_seen_to_be_fastest_wins_and_wins_again_without_running(
 def test_one_that_fails_is_out_and_stays_out_with_the_same_profile(
     monkeypatch: pytest.MonkeyPatch, favourite: str, fails_at: int, measure: bool
 ) -> None:
-    world = World({favourite: 50 * MS}, {favourite: fails_at})
+    slow = dict.fromkeys(RACE, 200 * MS)
+    world = World({**slow, "one-device": 80 * MS, favourite: 50 * MS}, {favourite: fails_at})
     first = planned(monkeypatch, world)
-    assert first.plan.planner != favourite
+    assert first.plan.planner == "one-device" != favourite
     why = infeasible(first.plan)[favourite]
     assert why.startswith("its plan cannot be run: ") and f"{favourite}: {why}" in first.notes
     again = planned(monkeypatch, world, profile=reread(first.profile), measure=measure)
@@ -139,5 +142,29 @@ def test_one_that_failed_is_tried_again_where_plans_run(monkeypatch: pytest.Monk
     assert same_decisions(planned(monkeypatch, World({}), profile=merged, measure=False).plan, better.plan)
 
 
-def test_a_lone_session_that_failed_is_tried_again_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = planned(monkeypatch, World({}, {"one-device": 2}), planner="one-device")
+@pytest.mark.parametrize(
+    ("simple_us", "pieces_us", "wins"),
+    [(100_000, 94_000, False), (100_000, 88_000, True), (10_000, 9_000, False), (10_000, 8_600, True)],
+    ids=["6% of a long step", "12%", "10% of a short step", "14%"],
+)
+def test_pieces_that_ran_must_beat_simple_choices_that_ran_by_more_than_noise(
+    monkeypatch: pytest.MonkeyPatch, simple_us: int, pieces_us: int, wins: bool
+) -> None:
+    pieces = dict.fromkeys(RACE, pieces_us * 1000)  # All of them: they share segments.
+    simple = dict.fromkeys(("one-device", "all-cores"), simple_us * 1000)
+    world = World({**pieces, **simple})
+    plan = planned(monkeypatch, world, "nasnet", "2-sockets").plan
+    assert {"one-device", "all-cores"} <= set(world.ran)
+    assert (plan.planner not in simple) == wins
+    assert ("many pieces" in plan.why) != wins
+
+
+@pytest.mark.parametrize(("every_us", "winner"), [(9_720, "one-device"), (9_680, "all-cores")])
+def test_all_cores_that_ran_must_beat_one_device_by_more_than_noise_where_steps_are_short(
+    monkeypatch: pytest.MonkeyPatch, every_us: int, winner: str
+) -> None:
+    slow = dict.fromkeys(RACE, 20 * MS)
+    world = World({**slow, "one-device": 10 * MS, "all-cores": every_us * 1000})
+    assert planned(monkeypatch, world, "nasnet", "2-sockets").plan.planner == winner
+    long = World({**dict.fromkeys(RACE, 200 * MS), "one-device": 100 * MS, "all-cores": every_us * 10_000})
+    assert planned(monkeypatch, long, "nasnet", "2-sockets").plan.planner == "all-cores"
