@@ -19,6 +19,7 @@ from planner.cost_cache import Note, ProfileStore, default_cache
 from planner.errors import ProfileError, UsageError
 from planner.graph.op_graph import Array
 from planner.model.options import LoadOptions
+from planner.parameters import named_as_parameters
 from planner.pipeline import Compared, compare_planners, make_plan
 from planner.plan.schema import Plan
 from planner.profiling.recorded import RecordedRunner
@@ -267,7 +268,8 @@ def plan(
     command = f"planner.plan('{Path(model).name}')"
     wishes = Wishes(tuple(pins), tuple(keep_together))
     request = replace(request, command=command, hash_file=hash_file, plan_dir=Path(plan_dir), wishes=wishes)
-    return run_request(request, find_hardware(choice), None if cache is None else Path(cache)).plan
+    with named_as_parameters():
+        return run_request(request, find_hardware(choice), None if cache is None else Path(cache)).plan
 
 
 def run_request(request: Request, hardware: Hardware, cache: Path | None = None) -> Outcome:

@@ -24,6 +24,8 @@ LAYERS: Final[Mapping[str, int]] = {
     "safe_yaml": 0,
     "resources": 0,
     "version": 0,
+    # What Python callers know options as.
+    "parameters": 1,
     "graph": 1,
     "cluster": 1,
     "plan": 1,

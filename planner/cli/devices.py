@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,14 @@ def command(terminal: Terminal, cpus: str, cluster: Path | None) -> None:
     _show(terminal, found, devices)
     if not found.gpus and cluster is None:
         terminal.note(f"no GPUs: {found.reason or 'NVML reports none'}; plan for some with --profile v100-sxm2-16gb")
+    if sharing := _sharing(devices):
+        terminal.note(f"{', '.join(sharing)} share cores: results of a plan for them count, times do not")
+
+
+def _sharing(cluster: Cluster) -> list[str]:
+    """Names of devices with a core that another has too."""
+    owners = Counter((device.node, core) for device in cluster.devices for core in device.cores)
+    return [d.name for d in cluster.devices if any(owners[d.node, core] > 1 for core in d.cores)]
 
 
 def _data(found: Discovery, cluster: Cluster) -> dict[str, Any]:
@@ -53,8 +62,16 @@ def _data(found: Discovery, cluster: Cluster) -> dict[str, Any]:
         }
         for gpu in found.gpus
     ]
+    sharing = _sharing(cluster)
     cpus = [
-        {"name": d.name, "kind": d.kind, "type": "cpu", "memory_bytes": d.memory_bytes, "cores": list(d.cores)}
+        {
+            "name": d.name,
+            "kind": d.kind,
+            "type": "cpu",
+            "memory_bytes": d.memory_bytes,
+            "cores": list(d.cores),
+            "shares_cores": d.name in sharing,
+        }
         for d in cluster.devices
     ]
     links = [{"src": f"cuda:{i}", "dst": f"cuda:{j}", "kind": kind} for (i, j), kind in found.link_kinds.items()]

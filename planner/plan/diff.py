@@ -32,7 +32,7 @@ class PlanDiff:
         model: digest, input and state changes.
         devices: device changes (UUIDs aside), and links that are new, gone or on another channel.
         splits: operator and axis, with the sizes.
-        moved: tasks, with the devices' names.
+        moved: tasks, with the devices' names; empty where only one plan has the task, as after another split.
         reordered: devices that run the same tasks in another order.
         recut: devices that run the same tasks in the same order, cut into other segments.
         transfers: how many are sent in one plan only.
@@ -103,7 +103,15 @@ def diff_lines(diff: PlanDiff, *, limit: int = 10) -> list[str]:
     lines = [f"predicted step: {format_time(diff.before_ns)} -> {format_time(diff.after_ns)} ({change:+.1%})"]
     if diff.same_decisions:
         return [*lines, "the decisions are the same"]
-    sorts = (("model", diff.model), ("devices", diff.devices), ("splits", diff.splits), ("tasks moved", diff.moved))
+    moved = tuple(change for change in diff.moved if change.before and change.after)
+    single = tuple(change for change in diff.moved if not (change.before and change.after))
+    sorts = (
+        ("model", diff.model),
+        ("devices", diff.devices),
+        ("splits", diff.splits),
+        ("tasks moved", moved),
+        ("tasks of one plan only", single),
+    )
     for title, changes in sorts:
         if not changes:
             continue

@@ -119,11 +119,11 @@ def replica_line(plan: Plan) -> str:
     kinds = {device.kind for device in devices}
     if len(kinds) > 1:
         return ""
-    count, rate = len(devices), len(devices) * 1e9 / one
-    better = "more than" if rate > 1e9 / step else "no more than"
-    return (
-        f"throughput: {count} replicas give {rate:.1f} steps/s, {better} this plan's {1e9 / step:.1f}, each step slower"
-    )
+    count = len(devices)
+    theirs, ours = f"{count * 1e9 / one:.1f}", f"{1e9 / step:.1f}"
+    # Of two rates that read the same neither is called more.
+    compared = "as many as" if theirs == ours else "more than" if count * step > one else "fewer than"
+    return f"throughput: {count} replicas give {theirs} steps/s, {compared} this plan's {ours}, each step slower"
 
 
 def summary(plan: Plan) -> Group:

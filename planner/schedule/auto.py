@@ -89,47 +89,53 @@ def auto(
         raise UsageError(f"no effort '{effort}'", expected=", ".join(WORK))
     require_devices(graph)
     target = lower_bound_ns(graph)
+    found = _rivals(graph, comm, memory_limit, effort, target)
+    best = found[0]
+    if best.makespan_ns <= target:
+        return best
+    if graph.num_tasks <= MOST_LISTS:
+        share = LISTS if _delays_are_small(graph, comm) else 1
+        children = share * WORK[effort] // 2 // (8 * _list_visits(graph, comm) + LIST_VISITS)
+        best = evolve(graph, comm, found, children=children, target_ns=target, seed=seed, memory_limit=memory_limit)
+    if graph.num_tasks > MOST_WINDOWS:
+        return best
+    if graph.num_tasks > WHOLE:
+        work = WINDOW_WORK[effort]
+        return improve_windows(graph, comm, best, work=work, target_ns=target, seed=seed, memory_limit=memory_limit)
+    steps = _moves(graph, comm, effort) // STARTS
+    for number, start in enumerate([best, *found][:STARTS]):
+        if best.makespan_ns > target:
+            improved = tabu(
+                graph, comm, start, steps=steps, target_ns=target, seed=seed + number, memory_limit=memory_limit
+            )
+            best = min(best, improved, key=lambda schedule: schedule.makespan_ns)
+    return best
+
+
+def _rivals(
+    graph: TaskGraph, comm: CommCosts, memory_limit: Sequence[int] | None, effort: str, target_ns: int
+) -> list[Schedule]:
+    """What to start from, shortest first: fast schedulers, then beam searches; just one if it meets the target.
+
+    Raises:
+        InfeasibleError: if the weights do not fit.
+    """
     found: list[Schedule] = []
-    small = graph.num_tasks <= MOST_WINDOWS
     for scheduler in starters(graph):
         try:
             found.append(scheduler(graph, comm, memory_limit=memory_limit))
         except InfeasibleError:
             continue
-        if found[-1].makespan_ns <= target:
-            return found[-1]
+        if found[-1].makespan_ns <= target_ns:
+            return found[-1:]
     if not found:
-        return heft(graph, comm, memory_limit=memory_limit)  # says what is lacking
-    width = _beam_width(graph, effort) if small and memory_limit is None and not _has_wishes(graph) else 0
-    for schedule in _beams(graph, comm, width, target):
+        return [heft(graph, comm, memory_limit=memory_limit)]  # says what is lacking
+    free = graph.num_tasks <= MOST_WINDOWS and memory_limit is None and not _has_wishes(graph)
+    for schedule in _beams(graph, comm, _beam_width(graph, effort) if free else 0, target_ns):
         found.append(schedule)
-        if schedule.makespan_ns <= target:
-            return schedule
-    found.sort(key=lambda schedule: schedule.makespan_ns)
-    best = found[0]
-    if graph.num_tasks <= MOST_LISTS:
-        share = LISTS if _delays_are_small(graph, comm) else 1
-        children = share * WORK[effort] // 2 // (8 * _list_visits(graph, comm) + LIST_VISITS)
-        best = evolve(graph, comm, found, children=children, target_ns=target, seed=seed, memory_limit=memory_limit)
-    if not small:
-        return best
-    if graph.num_tasks > WHOLE:
-        work = WINDOW_WORK[effort]
-        return improve_windows(graph, comm, best, work=work, target_ns=target, seed=seed, memory_limit=memory_limit)
-    steps = _moves(graph, comm, effort)
-    for number, start in enumerate([best, *found][:STARTS]):
-        if best.makespan_ns > target:
-            improved = tabu(
-                graph,
-                comm,
-                start,
-                steps=steps // STARTS,
-                target_ns=target,
-                seed=seed + number,
-                memory_limit=memory_limit,
-            )
-            best = min(best, improved, key=lambda schedule: schedule.makespan_ns)
-    return best
+        if schedule.makespan_ns <= target_ns:
+            return found[-1:]
+    return sorted(found, key=lambda schedule: schedule.makespan_ns)
 
 
 def _moves(graph: TaskGraph, comm: CommCosts, effort: str) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,8 +15,10 @@ import onnxruntime as ort
 import pytest
 
 import planner
+from planner.cli.plan import command
 from planner.errors import FddpsError, InputError
 from planner.launcher import PlannedSession
+from planner.parameters import _OPTION, _parameter
 from planner.plan.files import write_plan
 from planner.profiling.recorded import RecordedRunner
 from tests.cli.support import V100, data, refused, run
@@ -47,6 +51,34 @@ def test_a_planned_session_stands_in_for_an_inference_session() -> None:
         assert [i.name for i in session.get_inputs()] == [i.name for i in plain.get_inputs()]
         assert [(o.name, o.type) for o in session.get_outputs()] == [(o.name, o.type) for o in plain.get_outputs()]
     np.testing.assert_allclose(found, plain.run(None, {"x": x})[0], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "exactly one of gpus, cpus and cluster; for example cpus=2, or gpus=4"),
+        ({"cpus": 2, "gpus": 1}, "gpus and cpus together"),
+        ({"cpus": 2, "profile": "v100-sxm2-16gb"}, "profile: 'v100-sxm2-16gb' is a GPU; use gpus, or cpu-generic"),
+        ({"gpus": "1", "profile": "t4", "max_memory": {"x": 1}}, "max_memory: no device 'x'"),
+        ({"gpus": "1", "profile": "t4", "pins": [("a", "x")]}, "pins: no device 'x'"),
+        ({"gpus": "1", "profile": "t4", "effort": "heroic"}, "effort: there is no effort 'heroic'"),
+        ({"gpus": "1", "profile": "--none"}, "profile: '--none' is neither"),
+    ],
+)
+def test_errors_name_parameters(given: dict[str, Any], words: str) -> None:
+    path = save(tiny_mlp(4), Path())
+    with pytest.raises(FddpsError) as caught:
+        planner.plan(path, **given)
+    assert words in str(caught.value) and "--" not in str(caught.value).replace("--none", "")
+    assert caught.value.__cause__ is not None and type(caught.value) is type(caught.value.__cause__)
+
+
+def test_every_option_of_plan_has_its_parameter() -> None:
+    """As far as it has any; others are what only the command line does."""
+    options = {name for each in command.params for name in each.opts if name.startswith("--")}
+    parameters = inspect.signature(planner.plan).parameters
+    named = {_OPTION.sub(_parameter, name) for name in options}
+    assert {name for name in named if not name.startswith("--")} == set(parameters) - {"model", "plan_dir"}
 
 
 def test_a_callable_package_is_still_a_package() -> None:

@@ -303,6 +303,14 @@ def test_devices_lists_core_groups_with_memory_and_links() -> None:
     assert "shared-memory" in run("devices", "--cpus", "2x1").stdout
 
 
+def test_devices_that_share_a_core_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.cluster.cpu.paid_cores", lambda: (0, 1))
+    assert "cpu:0, cpu:2 share cores" in run("devices", "--cpus", "3").stderr
+    assert "share cores" not in run("devices", "--cpus", "2").stderr
+    found = data(run("devices", "--cpus", "3", "--json"))["devices"]
+    assert [d["shares_cores"] for d in found if d["type"] == "cpu"] == [True, False, True]
+
+
 def test_numbers_that_json_lacks_are_null(capsys: pytest.CaptureFixture[str]) -> None:
     Terminal(0, True).result({"step": math.inf, "rows": [{"slowdown": math.nan}, 1.5]})
     assert json.loads(capsys.readouterr().out) == {"step": None, "rows": [{"slowdown": None}, 1.5]}

@@ -13,6 +13,7 @@ from planner.launcher.steps import SegmentTiming
 from planner.schedule.cut import with_compute
 from planner.schedule.drafts import Draft, all_cores_draft, list_draft, one_device_draft, segment_keys
 from planner.schedule.heft import heft
+from planner.tried import draft_key, outcomes
 from tests.schedule.settings import setting_of
 
 
@@ -74,3 +75,14 @@ def test_all_single_sessions_run_where_steps_are_short() -> None:
     one, every = timed(one_device_draft(setting), 1_000_000), timed(all_cores_draft(setting), 4_000_000)
     assert finalists([every, one], ProfileTable()) == [one, every]
     assert finalists([one], ProfileTable()) == []
+
+
+def test_one_that_failed_runs_again_though_it_is_alone_and_its_segments_are_known() -> None:
+    setting = setting_of("cnn", "3-cpus")
+    one = timed(one_device_draft(setting), 50_000_000)
+    known = {key: Measurement(1, 9, "") for key in segment_keys(one)}
+    failed = ProfileTable({**known, **outcomes([one], ["one-device"], ProfileTable())})
+    assert finalists([one], failed) == [one]
+    overcome = failed.merged(ProfileTable(outcomes([one], [], failed)))
+    assert draft_key(one) in overcome.entries and finalists([one], overcome) == []
+    assert outcomes([one], [], ProfileTable()) == {}

@@ -91,12 +91,15 @@ def test_moved_tasks_are_named_with_their_devices() -> None:
 def test_new_and_gone_tasks_are_moved_from_and_to_none() -> None:
     diff = diff_plans(placed([["a"]], [["b"]]), placed([["a"]], [["c"]]))
     assert [(c.name, c.before, c.after) for c in diff.moved] == [("b", "cpu:1", ""), ("c", "", "cpu:1")]
-    assert "  b: cpu:1 -> none" in diff_lines(diff)
+    lines = diff_lines(diff)
+    assert "  b: cpu:1 -> none" in lines and "tasks of one plan only: 2 changed" in lines
+    assert not any("moved" in line for line in lines)
 
 
 def test_order_and_cuts_are_told_apart() -> None:
     reordered = diff_plans(BASE, placed([["b", "a"], ["c"]], [["d"]], transfers=(("t", "0.0", "1.0"),)))
     assert (reordered.reordered, reordered.recut, reordered.moved) == (("cpu:0",), (), ())
+    assert diff_lines(reordered)[1:] == ["order changed on: cpu:0"]
     recut = diff_plans(BASE, placed([["a"], ["b", "c"]], [["d"]], transfers=(("t", "0.0", "1.0"),)))
     assert (recut.reordered, recut.recut, recut.moved) == ((), ("cpu:0",), ())
 

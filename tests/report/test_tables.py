@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from planner.plan.schema import Candidate, DevicePrediction, Plan
-from planner.report.tables import candidates_table, device_table, summary, verdict
+from planner.report.tables import candidates_table, device_table, replica_line, summary, verdict
 from tests.plan.builders import make_plan, make_predictions
 
 
@@ -66,3 +67,16 @@ def test_names_are_neither_markup_nor_commands() -> None:
     assert "[bold]because" in text
     assert "[/]" in text
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("one_ns", "step_ns", "words"),
+    [
+        (2_000_000, 1_000_000, "2 replicas give 1000.0 steps/s, as many as this plan's 1000.0"),
+        (1_999_999, 1_000_000, "2 replicas give 1000.0 steps/s, as many as this plan's 1000.0"),
+        (1_500_000, 1_000_000, "2 replicas give 1333.3 steps/s, more than this plan's 1000.0"),
+        (2_500_000, 1_000_000, "2 replicas give 800.0 steps/s, fewer than this plan's 1000.0"),
+    ],
+)
+def test_replicas_are_said_to_give_more_only_if_it_shows(one_ns: int, step_ns: int, words: str) -> None:
+    assert words in replica_line(plan_with(step_ns=step_ns, one_device_step_ns=one_ns))
