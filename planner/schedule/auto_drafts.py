@@ -31,7 +31,6 @@ from planner.schedule.drafts import (
 )
 from planner.schedule.etf import etf
 from planner.schedule.fastt_drafts import fastt_dp_draft, fastt_draft
-from planner.schedule.fd_dps import fd_dps_draft
 from planner.schedule.heft import heft
 from planner.schedule.hybrids import hybrid_ways
 from planner.schedule.lists import schedule_fixed
@@ -78,9 +77,9 @@ def _drafts(setting: Setting, splits: Sequence[SplitSpec]) -> Iterator[Draft]:
 
 
 def _rivals(setting: Setting) -> Iterator[Draft]:
-    """What the other planners find, where it may differ from what the search tries anyway."""
+    """What the other planners find; not fd-dps, whose search takes as long as ours and which races beside it anyway."""
     lists = (peft, etf, m_topo, m_sct, mp_dps)
-    for make in (fd_dps_draft, fastt_draft, fastt_dp_draft, pipeline_draft, *map(_by, lists)):
+    for make in (fastt_draft, fastt_dp_draft, pipeline_draft, *map(_by, lists)):
         with suppress(InfeasibleError):
             yield replace(make(setting), planner="auto")
 
