@@ -18,6 +18,7 @@ from planner.cli.options import (
     parse_sizes,
     parse_wishes,
     refuse_same_file,
+    search_options,
     wish_options,
     with_terminal,
 )
@@ -50,14 +51,7 @@ _COLUMNS = (
 @click.option("--link", metavar="NAME", help="Link between GPUs, e.g. nvlink2, in place of the usual one.")
 @click.option("--memory", "memory_bytes", type=SizeType(), help="Most to use on one device, e.g. 8GiB.")
 @click.option("--planners", default="all", show_default=True, help="all, or names of fddps planners with commas.")
-@click.option(
-    "--effort",
-    type=click.Choice(["quick", "normal", "thorough"]),
-    default="normal",
-    show_default=True,
-    help="How much work the searches may do.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn at random.")
+@search_options
 @wish_options
 @model_options
 @click.option("--cache", type=FILE, help="File of measured costs, in place of the user's own.")

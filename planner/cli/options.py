@@ -218,6 +218,23 @@ def model_options(function: Function) -> Function:
     )
 
 
+def search_options(function: Function) -> Function:
+    """``--effort`` and ``--seed``."""
+    return _chain(
+        function,
+        [
+            click.option(
+                "--effort",
+                type=click.Choice(["quick", "normal", "thorough"]),
+                default="normal",
+                show_default=True,
+                help="How much work the search may do.",
+            ),
+            click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn at random."),
+        ],
+    )
+
+
 def wish_options(function: Function) -> Function:
     """``--pin``, ``--keep-together`` and ``--max-memory``."""
     return _chain(

@@ -19,6 +19,7 @@ from planner.cli.options import (
     parse_sizes,
     parse_wishes,
     refuse_same_file,
+    search_options,
     wish_options,
     with_terminal,
 )
@@ -54,14 +55,7 @@ _STDOUT = "-"
 @click.option("-o", "--output", default="plan.yaml", show_default=True, help="The plan file; - for standard output.")
 @click.option("--force", is_flag=True, help="Replace a file that is no plan.")
 @click.option("--planner", default="auto", show_default=True, help="A name of fddps planners; auto: the best of all.")
-@click.option(
-    "--effort",
-    type=click.Choice(["quick", "normal", "thorough"]),
-    default="normal",
-    show_default=True,
-    help="How much work the search may do.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="For --effort thorough, which draws at random.")
+@search_options
 @click.option("--from", "start", type=FILE, help="Start from this plan; it is kept unless another is 1% faster.")
 @wish_options
 @model_options

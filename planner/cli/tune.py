@@ -17,6 +17,7 @@ from planner.cli.options import (
     parse_sizes,
     parse_wishes,
     refuse_same_file,
+    search_options,
     wish_options,
     with_terminal,
 )
@@ -43,14 +44,7 @@ Examples:
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="At most so many.")
 @click.option("--time-limit", "time_limit_s", type=SecondsType(), help="After so long no round begins.")
 @click.option("--planner", default="auto", show_default=True, help="A name of fddps planners; auto: the best of all.")
-@click.option(
-    "--effort",
-    type=click.Choice(["quick", "normal", "thorough"]),
-    default="normal",
-    show_default=True,
-    help="How much work the search may do.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn at random.")
+@search_options
 @wish_options
 @model_options
 @click.option("--cache", type=FILE, help="File of measured costs, in place of the user's own.")
