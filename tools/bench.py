@@ -1,7 +1,8 @@
 """The benchmark: real models planned for the CPU devices here, run, and compared with ONNX Runtime's own modes.
 
-Writes ``tests/bench/RESULTS.md`` as it goes. Every case is planned and run in processes of its own; within one, all
-contestants take turns (see ``contest``). Figures are of one machine: compare rows of one table, not tables of two.
+Writes ``tests/bench/RESULTS.md`` as it goes, from ``RESULTS.jsonl`` beside it, which keeps every row with the commit
+that it measured. Every case is planned and run in processes of its own; within one, all contestants take turns (see
+``contest``). Figures are of one machine: compare rows of one table, not tables of two.
 """
 
 from __future__ import annotations
@@ -168,6 +169,29 @@ HEADING: Final = (
     "cold plan s",
     "planning s",
     "peak MiB",
+    "commit",
+)
+# What a row is made of; the answers of the commands have more.
+RUN_FIELDS: Final = (
+    "name",
+    "batch",
+    "planner",
+    "one_device_step_s",
+    "predicted_step_s",
+    "one_thread",
+    "planned",
+    "all_threads",
+    "parallel",
+    "one_thread_over_planned",
+    "best_mode_over_planned",
+    "best_over_planned",
+    "rounds",
+    "max_rel_diff",
+    "verified",
+    "cold_s",
+    "planning_s",
+    "peak_bytes",
+    "commit",
 )
 
 
@@ -197,6 +221,7 @@ def row(r: dict[str, Any]) -> tuple[str, ...]:
         f"{r['cold_s']:.1f}",
         f"{r['planning_s']:.1f}",
         f"{r['peak_bytes'] / 2**20:.0f}",
+        r["commit"],
     )
 
 
@@ -208,6 +233,17 @@ PLANNED_HEADING: Final = (
     "predicted one device",
     "planning s",
     "peak MiB",
+    "commit",
+)
+PLANNED_FIELDS: Final = (
+    "name",
+    "batch",
+    "planner",
+    "predicted_step_s",
+    "one_device_step_s",
+    "planning_s",
+    "peak_bytes",
+    "commit",
 )
 
 
@@ -234,6 +270,7 @@ def planned_row(r: dict[str, Any]) -> tuple[str, ...]:
         "-" if one is None else f"{one * 1000:.2f}",
         f"{r['planning_s']:.1f}",
         f"{r['peak_bytes'] / 2**20:.0f}",
+        r["commit"],
     )
 
 
@@ -246,7 +283,7 @@ EXPLANATION: Final = (
     "`largest relative difference`: of the plan's outputs to those of one thread, to the largest magnitude of each",
     "output. `cold plan` is the whole command with nothing cached, `planning` what is left without profiling, `peak`",
     "its largest resident memory. Every step begins on idle cores with cold caches: one of a few milliseconds takes",
-    "two to ten times what it takes in a loop, which is what profiling measures.",
+    "two to ten times what it takes in a loop, which is what profiling measures. `commit`: the code that a row measured.",
 )
 
 
@@ -305,6 +342,14 @@ def _mean(values: Iterable[float]) -> float:
     return math.exp(sum(logs) / len(logs))
 
 
+def _commit() -> str:
+    """The commit of this code; with a plus if the planner was changed since."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], stdout=subprocess.PIPE, text=True, check=True)
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "../planner"], check=False).returncode
+    return head.stdout.strip() + ("+" if changed else "")
+
+
 def main() -> int:
     """Command line; 1 if a case failed."""
     parser = argparse.ArgumentParser(description="Plan and run real models on CPU devices.")
@@ -319,7 +364,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     options.results.parent.mkdir(parents=True, exist_ok=True)
     every = list(cases(options.models, options.out, ()))
-    store = _Store(options.out / "rows.json", every, fresh=not (options.only or options.planning_only))
+    store = _Store(options.results.with_suffix(".jsonl"), every, fresh=not (options.only or options.planning_only))
     expected = (*MADE, *LARGE, *PACKAGE_MODELS)
     absent = [f"{n}: not made" for n in expected if not (options.models / f"{n}.onnx").exists()]
     failed = False
@@ -348,30 +393,41 @@ def main() -> int:
 
 
 class _Store:
-    """All rows measured so far, so that some can be measured again; a file beside the plans."""
+    """All rows measured so far, so that some can be measured again: JSON lines beside the report, in the cases' order."""
 
     def __init__(self, path: Path, every: Sequence[Case], *, fresh: bool) -> None:
         self._path = path
         self._order = [f"{case.name} {case.batch}" for case in every] + [f"{DECODER} 1"]
         self._kept: dict[str, dict[str, dict[str, Any]]] = {"run": {}, "planned": {}}
-        if not fresh and path.exists():
-            self._kept = json.loads(path.read_text(encoding="utf-8"))
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() and not fresh else ()
+        for line in map(json.loads, lines):
+            kind = line.pop("kind")
+            self._kept[kind][f"{line['name']} {line['batch']}"] = line
+        self._order += [key for rows in self._kept.values() for key in rows if key not in self._order]
 
     def keep(self, kind: str, name: str, batch: int, row_: dict[str, Any]) -> None:
         """Add or replace a row, and show it."""
-        self._kept[kind][f"{name} {batch}"] = row_
-        write_text_atomically(self._path, json.dumps(self._kept))
+        row_ = {**row_, "commit": _commit()}
+        fields = RUN_FIELDS if kind == "run" else PLANNED_FIELDS
+        self._kept[kind][f"{name} {batch}"] = {field: row_[field] for field in fields}
+        self._write()
         print(" | ".join(row(row_) if kind == "run" else planned_row(row_)), file=sys.stderr, flush=True)
 
     def fail(self, kind: str, name: str, batch: int, why: str) -> None:
         """Note that a row could not be measured; an older one of the same name is not true any more."""
-        self._kept[kind][f"{name} {batch}"] = {"failed": f"{name}, batch {batch}, {kind}: {why}"}
-        write_text_atomically(self._path, json.dumps(self._kept))
+        failed = f"{name}, batch {batch}, {kind}: {why}"
+        self._kept[kind][f"{name} {batch}"] = {"name": name, "batch": batch, "failed": failed}
+        self._write()
+
+    def _write(self) -> None:
+        rows = [{"kind": kind, **kept[key]} for kind, kept in self._kept.items() for key in self._order if key in kept]
+        write_text_atomically(self._path, "".join(f"{json.dumps(row_)}\n" for row_ in rows))
 
     def failures(self) -> list[str]:
         """What failed and what was not run, one line each."""
         failed = [row_["failed"] for rows in self._kept.values() for row_ in rows.values() if "failed" in row_]
-        absent = [key.replace(" ", ", batch ") for key in self._order[:-1] if key not in self._kept["run"]]
+        runs = [key for key in self._order if not key.startswith(DECODER)]
+        absent = [", batch ".join(key.rsplit(" ", 1)) for key in runs if key not in self._kept["run"]]
         return failed + [f"{key}: not measured" for key in absent]
 
     def rows(self, kind: str) -> list[dict[str, Any]]:
