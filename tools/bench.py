@@ -283,7 +283,7 @@ EXPLANATION: Final = (
     "`largest relative difference`: of the plan's outputs to those of one thread, to the largest magnitude of each",
     "output. `cold plan` is the whole command with nothing cached, `planning` what is left without profiling, `peak`",
     "its largest resident memory. Every step begins on idle cores with cold caches: one of a few milliseconds takes",
-    "two to ten times what it takes in a loop, which is what profiling measures. `commit`: the code that a row measured.",
+    "two to ten times what it takes in a loop, which is what profiling measures. `commit`: the code of a row.",
 )
 
 
@@ -393,7 +393,7 @@ def main() -> int:
 
 
 class _Store:
-    """All rows measured so far, so that some can be measured again: JSON lines beside the report, in the cases' order."""
+    """All rows measured so far, so that some can be measured again: JSON lines beside the report, in order."""
 
     def __init__(self, path: Path, every: Sequence[Case], *, fresh: bool) -> None:
         self._path = path

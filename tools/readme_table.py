@@ -1,4 +1,4 @@
-"""The measured table of the README, taken from the benchmark's rows; ``--write`` puts it there, else 1 if it differs."""
+"""The measured table of the README, taken from the benchmark's rows; ``--write`` puts it there, else exit code 1."""
 
 from __future__ import annotations
 
