@@ -12,7 +12,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from planner.errors import ExecutionError, FddpsError
+from planner.errors import ExecutionError
 from planner.launcher.routes import routes_by_device
 from planner.launcher.steps import HandoverTiming, Request, SegmentTiming, StepResult
 from planner.launcher.worker import Inbox, SegmentRoute, SegmentTime, StepReport, StopFlag, Worker
@@ -177,8 +177,7 @@ class Executor:
                 if report.step in window:
                     window[report.step].reports.append(report)
                     if report.error is not None:
-                        # Anything else is a defect, and has ended that worker's thread.
-                        broken = not isinstance(report.error, FddpsError)
+                        broken = report.died
                         raise report.error
         except BaseException:
             self._call_off(self._step)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import onnxruntime as ort
@@ -27,6 +27,8 @@ from planner.runtime.session import SegmentSession, execution_error
 from planner.runtime.values import FOREIGN_TYPES, ORT_ERRORS, element_type, value_nbytes
 
 Inbox = SimpleQueue[tuple[Any, ...]]
+# A worker that died is through with every step.
+_NO_MORE: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class StepReport:
         arrivals: what came from other workers, in order.
         peak_bytes: most bytes of values alive at one time; only in a traced step.
         error: why it stopped early; None also if it stopped because another worker failed.
+        died: whether that ended the worker: it takes no more steps.
     """
 
     worker: int
@@ -94,6 +97,7 @@ class StepReport:
     arrivals: list[Arrival] = field(default_factory=list)
     peak_bytes: int = 0
     error: BaseException | None = None
+    died: bool = False
 
 
 class StopFlag:
@@ -232,11 +236,14 @@ class Worker:
                 self._early.append(message)
             if message[0] == "run":
                 self._step = message[1]
-                self._answer(message[2], message[3])
+                if not self._answer(message[2], message[3]):
+                    self._sessions = []
+                    return
             # Anything else was meant for a step that was called off.
             del message
 
-    def _answer(self, feeds: dict[str, Any], traced: bool) -> None:
+    def _answer(self, feeds: dict[str, Any], traced: bool) -> bool:
+        """Run a step and report; whether the worker lives."""
         report = StepReport(self.index, self._step, {}, [])
         try:
             self._run_step(self._sessions, feeds, traced, report)
@@ -245,13 +252,26 @@ class Worker:
         except FddpsError as problem:
             report.error = problem
         except BaseException as problem:
-            report.error = problem
-            raise
+            # A defect, of ours or of what ONNX Runtime calls: the caller gets it, and must not wait for ever.
+            report.error, report.died = self._death(problem), True
         finally:
             self._early = [message for message in self._early if message[1] > self._step]
             # Before the report: who waits for one may lose it to a signal, and looks here then.
-            self.finished_step = self._step
+            self.finished_step = _NO_MORE if report.died else self._step
+            self.running = -1
             self._reports.put(report)
+        return not report.died
+
+    def _death(self, problem: BaseException) -> ExecutionError:
+        """What to tell of an error that nobody foresaw, with that error as its cause."""
+        at = [s.id for s, route in zip(self._sessions, self._routes, strict=False) if route.position == self.running]
+        error = ExecutionError(
+            f"the worker died: {type(problem).__name__}: {problem}",
+            where=f"segment {at[0]} on {self.device.name}" if at else self.device.name,
+            next_step="open the plan again; if it comes back, report it with the plan",
+        )
+        error.__cause__ = problem
+        return error
 
     def _run_step(
         self, sessions: list[SegmentSession], feeds: dict[str, Any], traced: bool, report: StepReport

@@ -157,6 +157,27 @@ def test_a_segment_that_hangs_ends_the_session_but_not_the_program(monkeypatch: 
         assert not worker.thread.is_alive()
 
 
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_a_worker_that_dies_is_named_with_its_segment_and_all_stop(in_flight: int) -> None:
+    def around(worker: int, run: Callable[[], Any]) -> Any:
+        if worker == 1:
+            raise LookupError("no such thing")
+        return run()
+
+    message = r"segment s1 on cpu:1: the worker died: LookupError: no such thing"
+    with PlannedSession.from_partition(chain(4), cpus(2)) as session:
+        wrap_runs(session, around)
+        with pytest.raises(ExecutionError, match=message) as caught:
+            session.run_many(None, [{"x": ramp()}] * 5, lambda _: None, in_flight=in_flight)
+        assert isinstance(caught.value.__cause__, LookupError)
+        with pytest.raises(ExecutionError, match="closed"):
+            session.run(None, {"x": ramp()})
+        for worker in session._executor._workers:
+            assert not worker.thread.is_alive()
+    with PlannedSession.from_partition(chain(4), cpus(2)) as session:
+        np.testing.assert_array_equal(session.run(None, {"x": ramp()})[0], ramp() * 5)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_delays_of_producers_and_consumers_change_no_output(seed: int) -> None:
     pauses = random.Random(seed)
