@@ -192,6 +192,7 @@ RUN_FIELDS: Final = (
     "planning_s",
     "peak_bytes",
     "commit",
+    "machine",
 )
 
 
@@ -244,6 +245,7 @@ PLANNED_FIELDS: Final = (
     "planning_s",
     "peak_bytes",
     "commit",
+    "machine",
 )
 
 
@@ -288,37 +290,45 @@ EXPLANATION: Final = (
 
 
 def report(rows: Sequence[dict[str, Any]], planned: Sequence[dict[str, Any]], failed: Sequence[str]) -> str:
-    """The text of the results file."""
+    """The text of the results file: one part a machine.
+
+    Args:
+        rows: of plans that were run.
+        planned: of plans for four V100s.
+        failed: what was not measured on this machine, one line each.
+    """
     lines = [
         "# Results",
         "",
-        f"Made by `make bench` on {cpu_model_name()}, {len(os.sched_getaffinity(0))} cores, ONNX Runtime",
-        f"{onnxruntime.__version__}; `python -m tools.bench --only NAME` measures some rows again.",
+        "Made by `make bench`; `python -m tools.bench --only NAME` measures some rows again.",
         *EXPLANATION,
-        "",
-        "| " + " | ".join(HEADING) + " |",
-        "|" + "---|" * len(HEADING),
-        *("| " + " | ".join(row(r)) + " |" for r in rows),
-        "",
     ]
+    for machine in dict.fromkeys(row_["machine"] for row_ in (*rows, *planned)):
+        lines += _part(machine, *([r for r in each if r["machine"] == machine] for each in (rows, planned)))
+        lines.extend(f"Missing: {text}  " for text in failed if machine == _machine())
+    return "\n".join(lines) + "\n"
+
+
+def _part(machine: str, rows: Sequence[dict[str, Any]], planned: Sequence[dict[str, Any]]) -> list[str]:
+    """The tables of one machine."""
+    lines = ["", f"## {machine}", ""]
+    if rows:
+        lines += ["| " + " | ".join(HEADING) + " |", "|" + "---|" * len(HEADING)]
+        lines += ["| " + " | ".join(row(r)) + " |" for r in rows] + [""]
     for batch in sorted({r["batch"] for r in rows}):
         for what, short in (("", False), (f", steps under {SHORT_S * 1000:.0f} ms", True)):
             chosen = [r for r in rows if r["batch"] == batch and (r["one_thread"] < SHORT_S) == short]
             lines.extend(_in_short(f"Batch {batch}, {len(chosen)} models{what}", chosen) if chosen else ())
     if planned:
-        lines.extend(
-            [
-                "",
-                "Planning for four V100s from data sheets, pinned to one core (predictions only: nothing was run):",
-                "",
-                "| " + " | ".join(PLANNED_HEADING) + " |",
-                "|" + "---|" * len(PLANNED_HEADING),
-                *("| " + " | ".join(planned_row(r)) + " |" for r in planned),
-                "",
-            ]
-        )
-    lines.extend(f"Missing: {text}  " for text in failed)
-    return "\n".join(lines) + "\n"
+        lines += [
+            "Planning for four V100s from data sheets, pinned to one core (predictions only: nothing was run):",
+            "",
+            "| " + " | ".join(PLANNED_HEADING) + " |",
+            "|" + "---|" * len(PLANNED_HEADING),
+            *("| " + " | ".join(planned_row(r)) + " |" for r in planned),
+            "",
+        ]
+    return lines
 
 
 def _in_short(what: str, rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -342,6 +352,11 @@ def _mean(values: Iterable[float]) -> float:
     return math.exp(sum(logs) / len(logs))
 
 
+def _machine() -> str:
+    """What rows have to have in common to be compared."""
+    return f"{cpu_model_name()}, {len(os.sched_getaffinity(0))} cores, ONNX Runtime {onnxruntime.__version__}"
+
+
 def _commit() -> str:
     """The commit of this code; with a plus if the planner was changed since."""
     git = ["git", "-C", str(Path(__file__).parent)]
@@ -356,6 +371,7 @@ def main() -> int:
     parser.add_argument("--models", type=Path, default=Path(".models"))
     parser.add_argument("--out", type=Path, default=Path(".models") / "bench", help="folder for plans and profiles")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="models whose name contains TEXT")
+    parser.add_argument("--batch", type=int, action="append", default=[], help="batch sizes; all by default")
     parser.add_argument("--cpus", default="2", help="devices, as in fddps plan")
     parser.add_argument("--seconds", type=float, default=12.0, help="of the contest of one case")
     parser.add_argument("--planning-only", action="store_true", help="the table of plans for four V100s only")
@@ -364,7 +380,9 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     options.results.parent.mkdir(parents=True, exist_ok=True)
     every = list(cases(options.models, options.out, ()))
-    store = _Store(options.results.with_suffix(".jsonl"), every, fresh=not (options.only or options.planning_only))
+    store = _Store(
+        options.results.with_suffix(".jsonl"), every, fresh=not (options.only or options.batch or options.planning_only)
+    )
     expected = (*MADE, *LARGE, *PACKAGE_MODELS)
     absent = [f"{n}: not made" for n in expected if not (options.models / f"{n}.onnx").exists()]
     failed = False
@@ -380,6 +398,7 @@ def main() -> int:
         write_text_atomically(options.results, text)
 
     wanted = [case for case in every if _wanted(case.name, options.only)]
+    wanted = [case for case in wanted if case.batch in options.batch or not options.batch]
     for case in wanted if not options.planning_only else ():
         make = partial(run_case, case, options.out, ["--cpus", options.cpus], options.seconds)
         attempt("run", case.name, case.batch, make)
@@ -398,42 +417,47 @@ class _Store:
     def __init__(self, path: Path, every: Sequence[Case], *, fresh: bool) -> None:
         self._path = path
         self._order = [f"{case.name} {case.batch}" for case in every] + [f"{DECODER} 1"]
-        self._kept: dict[str, dict[str, dict[str, Any]]] = {"run": {}, "planned": {}}
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() and not fresh else ()
-        for line in map(json.loads, lines):
-            kind = line.pop("kind")
-            self._kept[kind][f"{line['name']} {line['batch']}"] = line
-        self._order += [key for rows in self._kept.values() for key in rows if key not in self._order]
+        # By what is said, on which machine, and the case.
+        self._kept: dict[tuple[str, str, str], dict[str, Any]] = {}
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            row_ = json.loads(line)
+            if not (fresh and row_["machine"] == _machine()):
+                self._kept[row_.pop("kind"), row_["machine"], f"{row_['name']} {row_['batch']}"] = row_
+        self._order = list(dict.fromkeys([*self._order, *(case for _, _, case in self._kept)]))
 
     def keep(self, kind: str, name: str, batch: int, row_: dict[str, Any]) -> None:
         """Add or replace a row, and show it."""
-        row_ = {**row_, "commit": _commit()}
+        row_ = {**row_, "commit": _commit(), "machine": _machine()}
         fields = RUN_FIELDS if kind == "run" else PLANNED_FIELDS
-        self._kept[kind][f"{name} {batch}"] = {field: row_[field] for field in fields}
-        self._write()
+        self._put(kind, {field: row_[field] for field in fields})
         print(" | ".join(row(row_) if kind == "run" else planned_row(row_)), file=sys.stderr, flush=True)
 
     def fail(self, kind: str, name: str, batch: int, why: str) -> None:
         """Note that a row could not be measured; an older one of the same name is not true any more."""
         failed = f"{name}, batch {batch}, {kind}: {why}"
-        self._kept[kind][f"{name} {batch}"] = {"name": name, "batch": batch, "failed": failed}
-        self._write()
+        self._put(kind, {"name": name, "batch": batch, "machine": _machine(), "failed": failed})
 
-    def _write(self) -> None:
-        rows = [{"kind": kind, **kept[key]} for kind, kept in self._kept.items() for key in self._order if key in kept]
+    def _put(self, kind: str, row_: dict[str, Any]) -> None:
+        self._kept[kind, _machine(), f"{row_['name']} {row_['batch']}"] = row_
+        rows = [{"kind": kind, **row_} for kind in ("run", "planned") for row_ in self._all(kind)]
         write_text_atomically(self._path, "".join(f"{json.dumps(row_)}\n" for row_ in rows))
 
     def failures(self) -> list[str]:
-        """What failed and what was not run, one line each."""
-        failed = [row_["failed"] for rows in self._kept.values() for row_ in rows.values() if "failed" in row_]
-        runs = [key for key in self._order if not key.startswith(DECODER)]
-        absent = [", batch ".join(key.rsplit(" ", 1)) for key in runs if key not in self._kept["run"]]
-        return failed + [f"{key}: not measured" for key in absent]
+        """What failed and what was not run on this machine, one line each."""
+        here = {(kind, case): row_ for (kind, machine, case), row_ in self._kept.items() if machine == _machine()}
+        failed = [row_["failed"] for row_ in here.values() if "failed" in row_]
+        runs = [case for case in self._order if not case.startswith(DECODER)]
+        absent = [", batch ".join(case.rsplit(" ", 1)) for case in runs if ("run", case) not in here]
+        return failed + [f"{case}: not measured" for case in absent]
 
     def rows(self, kind: str) -> list[dict[str, Any]]:
-        """Rows in the order of the cases."""
-        found = (self._kept[kind].get(key) for key in self._order)
-        return [row_ for row_ in found if row_ is not None and "failed" not in row_]
+        """Rows by machine, in the order of the cases."""
+        return [row_ for row_ in self._all(kind) if "failed" not in row_]
+
+    def _all(self, kind: str) -> list[dict[str, Any]]:
+        machines = dict.fromkeys(machine for _, machine, _ in self._kept)
+        keys = [(kind, machine, case) for machine in machines for case in self._order]
+        return [self._kept[key] for key in keys if key in self._kept]
 
 
 if __name__ == "__main__":
