@@ -18,6 +18,7 @@ from planner.launcher.steps import HandoverTiming, Request, SegmentTiming, StepR
 from planner.launcher.worker import Inbox, SegmentRoute, SegmentTime, StepReport, StopFlag, Worker
 from planner.partition.types import PartitionedModel
 from planner.runtime.devices import LocalDevice
+from planner.runtime.heap import give_back
 from planner.runtime.session import SegmentSession, WeightStore, stub_folder
 
 _ENDLESS_NS: Final = 1 << 62
@@ -278,6 +279,7 @@ class Executor:
                 self._finalizer.detach()
                 _stop(self._workers, self._inboxes, self._called_off, _JOIN_S)
                 raise report.error
+        give_back()
 
     def _give_up(self) -> None:
         self.last_ns = _ENDLESS_NS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +56,12 @@ def _parse(path: Path) -> onnx.ModelProto:
         if path.exists() and not path.is_file() and not path.is_dir():
             # Such a thing may have no end, and nothing could read it a second time when the plan is run.
             raise _broken(path, "it is a device or a pipe")
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            if not path.stat().st_size:
+                raise _broken(path, "it is empty")
+            # Mapped: the file and its parsed form are not in memory at the same time.
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return _parsed(data, path)
     except OSError as error:
         raise ModelError(
             f"the model cannot be read: {error.strerror}",
@@ -63,11 +69,13 @@ def _parse(path: Path) -> onnx.ModelProto:
             expected="an ONNX file",
             next_step=_ELSEWHERE,
         ) from None
-    if not data:
-        raise _broken(path, "it is empty")
+
+
+def _parsed(data: mmap.mmap, path: Path) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     try:
-        proto.ParseFromString(data)
+        with memoryview(data) as view:
+            proto.ParseFromString(view)
     except DecodeError:
         raise _broken(path, "it is truncated or no protobuf") from None
     if not proto.HasField("graph") or not proto.ir_version:
