@@ -1,4 +1,4 @@
-"""File to ``onnx_ir`` model: checked, functions inlined, nodes sorted; no external data read."""
+"""File to ``onnx_ir`` model: checked, functions inlined, nodes sorted; large weights stay where they are."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from onnx_ir.passes.common import InlinePass
 from planner.errors import ModelError
 from planner.model.sparse import densify
 from planner.model.weights import check_external
+from planner.model.wire import without_large_weights
 
 # What ONNX Runtime 1.32 accepts.
 MAX_IR_VERSION: Final = 14
@@ -59,7 +60,6 @@ def _parse(path: Path) -> onnx.ModelProto:
         with path.open("rb") as file:
             if not path.stat().st_size:
                 raise _broken(path, "it is empty")
-            # Mapped: the file and its parsed form are not in memory at the same time.
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return _parsed(data, path)
     except OSError as error:
@@ -74,8 +74,12 @@ def _parse(path: Path) -> onnx.ModelProto:
 def _parsed(data: mmap.mmap, path: Path) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     try:
-        with memoryview(data) as view:
-            proto.ParseFromString(view)
+        try:
+            proto.ParseFromString(without_large_weights(data, path.name))
+        except ValueError:
+            # Also of a file's name that is no text. Whatever is wrong, the parser says, or who reads the tensor.
+            with memoryview(data) as view:
+                proto.ParseFromString(view)
     except DecodeError:
         raise _broken(path, "it is truncated or no protobuf") from None
     if not proto.HasField("graph") or not proto.ir_version:

@@ -10,6 +10,19 @@ from typing import Any
 from planner.graph.op_graph import Array, OpGraph, TensorInfo
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a file a tensor's elements lie, one after the other as ONNX has them.
+
+    Attributes:
+        path: the file.
+        offset: of the first byte.
+    """
+
+    path: Path
+    offset: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Weight:
     """A constant of the model.
@@ -20,12 +33,14 @@ class Weight:
             Types that numpy lacks come as ml_dtypes arrays, 4-bit ones unpacked, strings as object arrays of str.
         fill: the one value of all elements, for weights made by ConstantOfShape: they need no file and no memory.
         key: identifies the content for sharing (same key, same bytes).
+        place: where it lies; None if it is not in a file, or not as it is needed.
     """
 
     info: TensorInfo
     load: Callable[[], Array]
     fill: Any = None
     key: str = ""
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from planner.errors import ModelError
 from planner.graph.op_graph import Array, TensorInfo
 from planner.model.protos import array_dtype_name, dtype_name, numpy_dtype
-from planner.model.types import Weight
+from planner.model.types import Place, Weight
 from planner.units import tensor_nbytes
 
 # Tensors up to this size are read while planning: shapes, axes, scalars.
@@ -31,7 +31,8 @@ def weight_from_tensor(tensor: ir.TensorProtocol, name: str) -> Weight:
     info = TensorInfo(name, dtype, tuple(int(d) for d in tensor.shape.numpy()))
     if isinstance(tensor, ir.ExternalTensor):
         path, offset = Path(tensor.path), int(tensor.offset or 0)
-        return Weight(info, lambda: _map_external(path, offset, info), key=name)
+        place = None if dtype in _PACKED else Place(path, offset)
+        return Weight(info, lambda: _map_external(path, offset, info), key=name, place=place)
     return Weight(info, lambda: _read_embedded(tensor, info), key=name)
 
 

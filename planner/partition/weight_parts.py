@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.graph.op_graph import Array, TensorInfo
-from planner.model.types import Weight
+from planner.model.types import Place, Weight
 from planner.partition.boxes import Box
 
 
@@ -57,7 +57,18 @@ def weight_part(source: Weight, info: TensorInfo, box: Box) -> Weight:
         box: which part.
     """
     key = f"{source.key}[{box.label}]" if source.key else ""
-    return Weight(info, lambda: take(source.load(), box), source.fill, key)
+    return Weight(info, lambda: take(source.load(), box), source.fill, key, _place_of_part(source, box))
+
+
+def _place_of_part(source: Weight, box: Box) -> Place | None:
+    """Where a part lies that is some rows of the whole; other parts are scattered."""
+    if source.place is None or len(box.ranges) != 1:
+        return source.place if not box.ranges else None
+    ((axis, ranges),) = box.ranges
+    rows = source.info.dims[0] if source.info.dims else 0
+    if axis != 0 or len(ranges) != 1 or not rows:
+        return None
+    return replace(source.place, offset=source.place.offset + ranges[0][0] * (source.info.nbytes // rows))
 
 
 def literal(info: TensorInfo, value: Array) -> Weight:

@@ -32,6 +32,7 @@ from planner.errors import ExecutionError
 from planner.model.types import Weight
 from planner.partition.types import SegmentModel
 from planner.runtime.devices import LocalDevice, available_memory_bytes
+from planner.runtime.in_place import referring
 from planner.runtime.values import ORT_ERRORS, own, unwrap, wrap
 from planner.units import format_size
 
@@ -202,23 +203,27 @@ class SegmentSession:
     def _create(
         self, segment: SegmentModel, weights: WeightStore, stubs: Path, share_weights: bool
     ) -> ort.InferenceSession:
-        options = self._options(stubs, share_weights)
-        values = {name: weights.value(weight) for name, weight in segment.weights.items()}
+        model, folder, given = referring(segment)
+        if share_weights and given:
+            # The file that their stubs name has to be in the folder.
+            model, folder, given = segment.model, None, segment.weights
+        options = self._options(folder or stubs, share_weights)
+        values = {name: weights.value(weight) for name, weight in given.items()}
         if not share_weights:
             options.add_external_initializers(list(values), list(values.values()))
-            return self._open(segment, options)
+            return self._open(model, options)
         for name, value in values.items():
             options.add_initializer(name, value)
         try:
-            session = self._open(segment, options)
+            session = self._open(model, options)
         except ORT_ERRORS:
             # An optimiser wanted to read a weight: this segment has to have copies.
             return self._create(segment, weights, stubs, share_weights=False)
         self._kept = list(values.values())
         return session
 
-    def _open(self, segment: SegmentModel, options: ort.SessionOptions) -> ort.InferenceSession:
-        return ort.InferenceSession(segment.model, options, providers=providers(self.device), enable_fallback=0)
+    def _open(self, model: bytes, options: ort.SessionOptions) -> ort.InferenceSession:
+        return ort.InferenceSession(model, options, providers=providers(self.device), enable_fallback=0)
 
     def _options(self, stubs: Path, share_weights: bool) -> ort.SessionOptions:
         options = cpu_options(self.device.cores or (0,), spin=not self.device.shared, alone=self._alone)

@@ -155,7 +155,9 @@ def native(array: Array) -> Array:
 
 
 def _dense(array: Array) -> Array:
-    return np.asarray(native(array), order="C")
+    dense = np.asarray(native(array), order="C")
+    # What is mapped may begin at any byte of its file.
+    return dense if dense.flags.aligned else dense.copy()
 
 
 def own(array: Array) -> Any:
