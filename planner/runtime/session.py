@@ -29,10 +29,10 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as _c
 
 from planner.errors import ExecutionError
+from planner.model.in_place import referring
 from planner.model.types import Weight
 from planner.partition.types import SegmentModel
 from planner.runtime.devices import LocalDevice, available_memory_bytes
-from planner.runtime.in_place import referring
 from planner.runtime.values import ORT_ERRORS, own, unwrap, wrap
 from planner.units import format_size
 
@@ -203,7 +203,7 @@ class SegmentSession:
     def _create(
         self, segment: SegmentModel, weights: WeightStore, stubs: Path, share_weights: bool
     ) -> ort.InferenceSession:
-        model, folder, given = referring(segment)
+        model, folder, given = referring(segment.model, segment.weights)
         if share_weights and given:
             # The file that their stubs name has to be in the folder.
             model, folder, given = segment.model, None, segment.weights

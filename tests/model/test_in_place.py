@@ -10,11 +10,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from planner.launcher.planned_session import PlannedSession
+from planner.model.in_place import referring
 from planner.model.types import Place, Weight
 from planner.partition.boxes import Box
 from planner.partition.types import SegmentModel
 from planner.partition.weight_parts import weight_part
-from planner.runtime.in_place import referring
 from tests.launcher.helpers import cpus, info, node, partitioned, segment, stub
 
 ROWS, COLUMNS = 300, 100
@@ -47,7 +47,7 @@ def product(weight: Weight, op_type: str = "MatMul") -> SegmentModel:
 def test_a_session_reads_its_weight_from_the_file(tmp_path: Path, skip: int, op_type: str) -> None:
     weight, array = content(tmp_path, skip)
     made = product(weight, op_type)
-    in_place = referring(made)
+    in_place = referring(made.model, made.weights)
     # Adding reads the elements as they lie: unaligned ones are copied.
     assert (not in_place.weights) == (op_type == "MatMul" or skip % 4 == 0)
     x = np.random.default_rng(1).standard_normal(made.inputs[0].dims).astype(np.float32)
@@ -62,7 +62,7 @@ def test_rows_of_a_weight_are_read_where_they_lie(tmp_path: Path, start: int, st
     part = weight_part(weight, info("w", (stop - start, COLUMNS)), Box.of({0: ((start, stop),)}))
     assert part.place is not None
     made = product(part)
-    assert not referring(made).weights
+    assert not referring(made.model, made.weights).weights
     x = np.random.default_rng(1).standard_normal((2, stop - start)).astype(np.float32)
     with PlannedSession.from_partition(partitioned([made], made.inputs, made.outputs), cpus(1)) as session:
         (y,) = session.run(None, {"x": x})
@@ -86,7 +86,7 @@ def test_a_weight_in_a_file_beside_one_that_is_not(tmp_path: Path) -> None:
     model.graph.initializer.append(stub("c", computed))
     other = Weight(info("c", computed.shape), lambda: computed, key="c")
     both = SegmentModel("s", "cpu:0", made.inputs, made.outputs, model.SerializeToString(), {"w": weight, "c": other})
-    assert list(referring(both).weights) == ["c"]
+    assert list(referring(both.model, both.weights).weights) == ["c"]
     x = np.ones((2, ROWS), np.float32)
     with PlannedSession.from_partition(partitioned([both], made.inputs, made.outputs), cpus(1)) as session:
         (y,) = session.run(None, {"x": x})
@@ -101,7 +101,7 @@ def test_a_weight_behind_a_link_in_another_folder(tmp_path: Path) -> None:
     link.parent.mkdir()
     link.symlink_to(weight.place.path)
     made = product(Weight(weight.info, weight.load, key="w", place=Place(link, 4)))
-    assert not referring(made).weights
+    assert not referring(made.model, made.weights).weights
     x = np.ones((2, ROWS), np.float32)
     with PlannedSession.from_partition(partitioned([made], made.inputs, made.outputs), cpus(1)) as session:
         np.testing.assert_allclose(session.run(None, {"x": x})[0], x @ array, rtol=1e-4, atol=1e-4)
@@ -118,4 +118,4 @@ def test_unaligned_elements_read_inside_a_loop_are_copied(tmp_path: Path) -> Non
     model.graph.initializer.append(numpy_helper.from_array(np.array(True), "c"))
     assert model.graph.initializer[0].data_location == TensorProto.EXTERNAL
     with_loop = SegmentModel("s", "cpu:0", made.inputs, made.outputs, model.SerializeToString(), {"w": weight})
-    assert list(referring(with_loop).weights) == ["w"]
+    assert list(referring(with_loop.model, with_loop.weights).weights) == ["w"]

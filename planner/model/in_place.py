@@ -16,14 +16,13 @@ from typing import Final, NamedTuple
 import onnx
 
 from planner.model.types import Place, Weight
-from planner.partition.types import SegmentModel
 
 # Operator -> the input that it reads unaligned elements of: it packs them, or copies rows.
 _READERS: Final = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gemm": 1, "Gather": 0}
 
 
 class Referring(NamedTuple):
-    """A segment's model that refers to files.
+    """A model that refers to files.
 
     Attributes:
         model: serialised.
@@ -36,27 +35,32 @@ class Referring(NamedTuple):
     weights: Mapping[str, Weight]
 
 
-def referring(segment: SegmentModel) -> Referring:
-    """References to files in place of the stubs of a segment's weights, wherever these lie in one as they are."""
-    places = {name: w.place for name, w in segment.weights.items() if w.place is not None and not w.place.offset < 0}
+def referring(serialised: bytes, weights: Mapping[str, Weight]) -> Referring:
+    """References to files in place of the stubs of a model's weights, wherever these lie in one as they are.
+
+    Args:
+        serialised: a model with stubs, see ``serialize``.
+        weights: what the stubs stand for.
+    """
+    places = {name: weight.place for name, weight in weights.items() if weight.place is not None}
     if not places:
-        return Referring(segment.model, None, segment.weights)
-    model = onnx.ModelProto.FromString(segment.model)
+        return Referring(serialised, None, weights)
+    model = onnx.ModelProto.FromString(serialised)
     packed = _read_by_packers(model.graph)
     usable = {
         name: Place(Path(os.path.realpath(place.path)), place.offset)
         for name, place in places.items()
-        if name in packed or place.offset % _item_bytes(segment.weights[name]) == 0
+        if name in packed or place.offset % _item_bytes(weights[name]) == 0
     }
     usable = {name: place for name, place in usable.items() if _is_text(place.path)}
     if not usable:
-        return Referring(segment.model, None, segment.weights)
+        return Referring(serialised, None, weights)
     # ONNX Runtime follows links, and refuses what is not below the folder then.
     folder = Path(os.path.commonpath([place.path.parent for place in usable.values()]))
     for stub in model.graph.initializer:
         if stub.name in usable:
             _refer(stub, usable[stub.name], folder)
-    rest = {name: weight for name, weight in segment.weights.items() if name not in usable}
+    rest = {name: weight for name, weight in weights.items() if name not in usable}
     return Referring(model.SerializeToString(deterministic=True), folder, rest)
 
 
