@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from planner.cluster.cpu import cpu_devices
 from planner.cluster.gpu import gpu_devices
@@ -19,7 +19,7 @@ from planner.cost_cache import Note, ProfileStore, default_cache
 from planner.errors import ProfileError, UsageError
 from planner.graph.op_graph import Array
 from planner.model.options import LoadOptions
-from planner.parameters import named_as_parameters
+from planner.parameters import checked, checked_arrays, named_as_parameters
 from planner.pipeline import Compared, compare_planners, make_plan
 from planner.plan.schema import Plan
 from planner.profiling.recorded import RecordedRunner
@@ -254,22 +254,30 @@ def plan(
         cluster=None if cluster is None else Path(cluster),
         profile=None if profile is None else os.fspath(profile),
         link=link,
-        memory_bytes=memory_bytes,
-        max_memory=max_memory or {},
+        memory_bytes=checked("memory_bytes", memory_bytes),
+        max_memory=checked("max_memory", max_memory or {}),
     )
     load = LoadOptions(
-        input_shapes=input_shapes or {},
+        input_shapes=checked("input_shapes", input_shapes or {}),
         batch=batch,
-        batch_axes=batch_axes or {},
-        feeds=inputs if inputs is None or isinstance(inputs, Mapping) else load_npz(os.fspath(inputs)),
+        batch_axes=checked("batch_axes", batch_axes or {}),
+        feeds=_feeds(inputs),
         allow_outside=allow_outside,
     )
     request = Request(Path(model), Cluster((), ()), load=load, planner=planner, effort=effort, seed=seed)
     command = f"planner.plan('{Path(model).name}')"
-    wishes = Wishes(tuple(pins), tuple(keep_together))
+    wishes = Wishes(checked("pins", pins), checked("keep_together", keep_together))
     request = replace(request, command=command, hash_file=hash_file, plan_dir=Path(plan_dir), wishes=wishes)
     with named_as_parameters():
         return run_request(request, find_hardware(choice), None if cache is None else Path(cache)).plan
+
+
+def _feeds(inputs: str | os.PathLike[str] | Mapping[str, Array] | None) -> Mapping[str, Array] | None:
+    if inputs is None:
+        return None
+    if isinstance(inputs, Mapping):
+        return cast("Mapping[str, Array]", checked_arrays("inputs", inputs))
+    return load_npz(os.fspath(inputs))
 
 
 def run_request(request: Request, hardware: Hardware, cache: Path | None = None) -> Outcome:
@@ -288,7 +296,10 @@ def run_request(request: Request, hardware: Hardware, cache: Path | None = None)
     version_note = request.profile.version_note(ort_version())
     outcome = make_plan(request)
     if hardware.profile.entries and not outcome.plan.costs.measured:
-        useless = "the profile has none of this model's operators on these devices: all costs are estimated"
+        useless = (
+            "the profile has none of this plan's operators at these shapes on these devices: all its costs are "
+            "estimated; measure them with fddps profile and the same --batch and devices"
+        )
         plan = outcome.plan.model_copy(update={"notes": (*outcome.plan.notes, useless)})
         outcome = replace(outcome, plan=plan, notes=(useless, *outcome.notes))
     return replace(outcome, notes=(*([version_note] if version_note else []), *outcome.notes, *said))

@@ -7,7 +7,7 @@ from typing import Final
 
 from planner.cluster.sheets import load_sheets
 from planner.cost.profile import DISPATCH_KEY, ProfileKey, ProfileTable, link_key
-from planner.errors import InfeasibleError
+from planner.errors import ExecutionError, FddpsError, InfeasibleError
 from planner.model.digest import file_sha256
 from planner.model.simplify import SIMPLIFICATION_VERSION
 from planner.plan.files import relative_model_path
@@ -37,6 +37,7 @@ MORE_THAN_ONE_PERMILLE: Final = 30
 # And by this much if some of its pieces were never seen to run, while all of the simple choice was.
 GUESS_PERMILLE: Final = 250
 
+CANNOT_RUN: Final = "its plan cannot be run: "
 FAILED_BEFORE: Final = "its plan could not be run when the profile was measured"
 
 # A plan that was started from is kept unless another is faster by this many thousandths.
@@ -61,6 +62,7 @@ def choose(
 
     Raises:
         InfeasibleError: if no draft that was asked for fits the devices' memory.
+        ExecutionError: if ONNX Runtime runs none of them.
     """
     plans: list[Plan] = []
     too_large: list[Plan] = []
@@ -127,7 +129,7 @@ def _best(plans: list[Plan], seen: Collection[str]) -> Plan:
     def fastest(some: list[Plan]) -> Plan | None:
         return min(some, key=lambda plan: plan.predictions.step_ns, default=None)
 
-    simple = fastest([plan for plan in plans if plan.planner in SIMPLE])
+    simple = _not_guessed([plan for plan in plans if plan.planner in SIMPLE], seen)
     pieces = fastest([plan for plan in plans if plan.planner not in SIMPLE])
     if simple is None:
         return pieces or plans[0]
@@ -137,6 +139,17 @@ def _best(plans: list[Plan], seen: Collection[str]) -> Plan:
             return pieces
     one = fastest([plan for plan in plans if plan.planner == ONE_DEVICE])
     return simple if one is None or _clearly_faster(simple, one, seen) else one
+
+
+def _not_guessed(plans: list[Plan], seen: Collection[str]) -> Plan | None:
+    """The fastest, but one whose costs are guessed in part only if it beats all that was measured by a margin."""
+    first = min(plans, key=lambda plan: plan.predictions.step_ns, default=None)
+    known = [p for p in plans if p.planner in seen or (p.costs.measured and not p.costs.estimated)]
+    sure = min(known, key=lambda plan: plan.predictions.step_ns, default=None)
+    if first is None or sure is None or first in known:
+        return first
+    faster = first.predictions.step_ns * 1000 < sure.predictions.step_ns * (1000 - GUESS_PERMILLE)
+    return first if faster else sure
 
 
 def _clearly_faster(simple: Plan, one: Plan, seen: Collection[str]) -> bool:
@@ -226,10 +239,15 @@ def memory_problem(plan: Plan) -> str:
     return ", ".join(f"{p.device} needs {format_size(p.peak_bytes)} of {format_size(limits[p.device])}" for p in over)
 
 
-def _nothing_fits(planner: str, candidates: list[Candidate], too_large: list[Plan]) -> InfeasibleError:
+def _nothing_fits(planner: str, candidates: list[Candidate], too_large: list[Plan]) -> FddpsError:
     """What the devices lack, and what would be enough: for the plan with the least need, and for one device."""
     wanted = [plan for plan in too_large if planner in ("auto", plan.planner)]
     if not wanted:
+        broken = [c for c in candidates if planner in ("auto", c.planner) and c.infeasible.startswith(CANNOT_RUN)]
+        if broken:
+            # One reason for all, most of the time: the model's.
+            simplest = next((c for c in broken if c.planner == ONE_DEVICE), broken[0])
+            return ExecutionError(f"no plan of this model can be run here: {simplest.infeasible[len(CANNOT_RUN) :]}")
         reasons = "; ".join(f"{c.planner}: {c.infeasible}" for c in candidates if planner in ("auto", c.planner))
         return InfeasibleError(f"no plan fits the devices: {reasons}", next_step="choose other devices or planners")
     needs = {plan.planner: max(p.peak_bytes for p in plan.predictions.devices) for plan in wanted}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
-from planner.errors import FddpsError
+from pydantic import TypeAdapter, ValidationError
+
+from planner.errors import FddpsError, UsageError
 
 # Options whose parameter is not the same word with underscores.
 _OTHERS: Final = {
@@ -34,6 +36,52 @@ _SAME: Final = (
     "seed",
 )
 _OPTION: Final = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)(?![\w-])(?: ([0-9]+)\b(?![\w.]))?")
+
+
+# What a parameter has to be, and an example.
+_PAIRS: Final = (TypeAdapter(tuple[tuple[str, str], ...]), "pairs such as [('^encoder', 'cpu:0')]")
+_SIZES: Final = (TypeAdapter(dict[str, int]), "bytes by device, such as {'cuda:0': 8 << 30}")
+_AXES: Final = (TypeAdapter(dict[str, int]), "axes by input, such as {'x': 1}")
+_SHAPES: Final = (TypeAdapter(dict[str, tuple[int, ...]]), "shapes by input, such as {'x': (8, 3, 96, 96)}")
+_TEXTS: Final = (TypeAdapter(tuple[str, ...]), "a list of regular expressions")
+_BYTES: Final = (TypeAdapter(int | None), "a number of bytes, such as 8 << 30")
+_KINDS: Final[dict[str, tuple[TypeAdapter[Any], str]]] = {
+    "pins": _PAIRS,
+    "keep_together": _TEXTS,
+    "max_memory": _SIZES,
+    "memory_bytes": _BYTES,
+    "batch_axes": _AXES,
+    "input_shapes": _SHAPES,
+}
+
+
+def checked(name: str, value: Any) -> Any:
+    """The value of a parameter, in the form that it has inside.
+
+    Args:
+        name: of the parameter.
+        value: what a caller gave.
+
+    Raises:
+        UsageError: if it is something else.
+    """
+    adapter, expected = _KINDS[name]
+    try:
+        return adapter.validate_python(value)
+    except ValidationError:
+        raise UsageError(repr(value)[:60], where=name, expected=expected) from None
+
+
+def checked_arrays(name: str, values: Any) -> Any:
+    """Arrays by name, as they are.
+
+    Raises:
+        UsageError: if one is no array.
+    """
+    wrong = [key for key, value in values.items() if not (hasattr(value, "shape") and hasattr(value, "dtype"))]
+    if wrong:
+        raise UsageError(f"a {type(values[wrong[0]]).__name__} for '{wrong[0]}'", where=name, expected="numpy arrays")
+    return values
 
 
 @contextmanager

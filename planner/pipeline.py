@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from planner.choice import choose, memory_problem, plan_header, step_bound_ns
+from planner.choice import CANNOT_RUN, choose, memory_problem, plan_header, step_bound_ns
 from planner.cluster.sheets import load_sheets
 from planner.cluster.types import Cluster
 from planner.cost.estimate import CostTable
@@ -184,7 +184,7 @@ def _run_finalists(
         table = ProfileTable({**table.entries, **found.entries, **outcomes(tried, failed, table)})
         request.keep(table)
         racing = [remeasured(draft, replace(setting.costs, profile=table)) for draft in racing]
-    candidates = [Candidate(planner=name, infeasible=f"its plan cannot be run: {why}") for name, why in failed.items()]
+    candidates = [Candidate(planner=name, infeasible=f"{CANNOT_RUN}{why}") for name, why in failed.items()]
     return table, [*racing, *others, *large], candidates
 
 

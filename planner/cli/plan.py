@@ -81,7 +81,9 @@ def command(terminal: Terminal, model: Path, output: str, **given: Any) -> None:
         refuse_same_file(Path(output), "name another one with -o", *read)
     before = _before(Path(output), check=given["check"], force=given["force"], to_file=output != _STDOUT)
     outcome = _outcome(terminal, model, Path() if output == _STDOUT else Path(output).parent, given)
-    terminal.notes(outcome.notes)
+    # Those of the plan are said with it.
+    shown = outcome.plan.notes if before is None and output != _STDOUT else ()
+    terminal.notes(note for note in outcome.notes if note not in shown)
     if before is not None:
         _check(terminal, before, outcome, given["max_slowdown"])
         return

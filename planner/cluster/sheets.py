@@ -240,6 +240,12 @@ def sheet_for(kind: str, sheets: Mapping[str, DataSheet] | None = None) -> DataS
     raise ClusterError(f"no data sheet for device kind '{kind}'", expected=f"one of {_listed(known)}")
 
 
+def cpu_kind_parts(kind: str) -> tuple[str, int]:
+    """``cpu-amd-epyc-8c`` -> (``cpu-amd-epyc``, 8); other kinds have no stem and 0 cores."""
+    match = _CPU_CORES.match(kind)
+    return (kind.removesuffix(f"-{match[1]}c"), int(match[1])) if match else ("", 0)
+
+
 def link_for(kind: str, where: str = "") -> LinkSheet:
     """The sheet of a link kind.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from planner.cluster.sheets import DataSheet, sheet_for
+from planner.cluster.sheets import DataSheet, cpu_kind_parts, sheet_for
 from planner.cluster.types import Device
 from planner.cost.floor import Floor, op_floor
 from planner.cost.flops import family, is_view, op_flops
@@ -58,6 +58,10 @@ class CostTable:
             # A family without any measurement takes the median of all.
             every = [ratio for (owner, _), ratios in found.items() if owner == kind for ratio in ratios]
             medians[(kind, "")] = _median(every)
+        for kind in dict.fromkeys(device.kind for device in devices):
+            near = _nearest_sibling(kind, [owner for owner, group in medians if not group and owner not in self.sheets])
+            if (kind, "") not in medians and near:
+                medians.update({(kind, group): ratio for (owner, group), ratio in medians.items() if owner == near})
         return CostTable(self.profile, self.sheets, medians)
 
     def group_ns(self, ops: Sequence[OpContext], device: Device, parent: Sequence[OpContext] | None = None) -> Cost:
@@ -143,6 +147,17 @@ class CostTable:
             return None
         found = self.profile.find(device.kind, device.type, group_key(ops))
         return None if found is None else found.ns
+
+
+def _nearest_sibling(kind: str, others: Sequence[str]) -> str:
+    """The same CPU with the number of cores that is nearest; empty if there is none.
+
+    What a data sheet of a CPU is wrong by, it is wrong by for any number of its cores: without this the guess for all
+    cores would be compared with what was measured on one.
+    """
+    stem, cores = cpu_kind_parts(kind)
+    siblings = [(abs(cpu_kind_parts(name)[1] - cores), name) for name in others if cpu_kind_parts(name)[0] == stem]
+    return min(siblings)[1] if stem and siblings else ""
 
 
 def _group_family(ops: Sequence[OpContext]) -> str:

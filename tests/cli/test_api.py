@@ -73,6 +73,26 @@ def test_errors_name_parameters(given: dict[str, Any], words: str) -> None:
     assert caught.value.__cause__ is not None and type(caught.value) is type(caught.value.__cause__)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"pins": ["^c0=cuda:1"]}, "pins: ['^c0=cuda:1']; expected pairs such as"),
+        ({"pins": {"^c0": "cuda:0"}}, "pins: {'^c0': 'cuda:0'}; expected pairs"),
+        ({"keep_together": "a.*"}, "keep_together: 'a.*'; expected a list"),
+        ({"max_memory": {"cuda:0": "4GiB"}}, "max_memory: {'cuda:0': '4GiB'}; expected bytes by device"),
+        ({"memory_bytes": "8GiB"}, "memory_bytes: '8GiB'; expected a number of bytes"),
+        ({"batch_axes": ["x=1"]}, "batch_axes: ['x=1']; expected axes by input"),
+        ({"inputs": {"x": 1}}, "inputs: a int for 'x'; expected numpy arrays"),
+        ({"input_shapes": {"x": "8x3"}}, "input_shapes: {'x': '8x3'}; expected shapes by input"),
+    ],
+)
+def test_parameters_of_another_form_are_refused_in_one_line(given: dict[str, Any], words: str) -> None:
+    path = save(tiny_mlp(4), Path())
+    with pytest.raises(FddpsError) as caught:
+        planner.plan(path, gpus=1, profile="t4", **given)
+    assert words in str(caught.value)
+
+
 def test_every_option_of_plan_has_its_parameter() -> None:
     """As far as it has any; others are what only the command line does."""
     options = {name for each in command.params for name in each.opts if name.startswith("--")}

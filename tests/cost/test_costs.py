@@ -257,6 +257,20 @@ def test_calibration_scales_what_is_not_measured() -> None:
     assert calibrated.group_ns(unknown, V100) == table.group_ns(unknown, V100)
 
 
+def test_all_cores_take_over_what_one_core_says_of_the_data_sheet() -> None:
+    def cpu(cores: int, name: str = "some") -> Device:
+        return Device(f"cpu:{cores}", f"cpu-{name}-{cores}c", "cpu", 1 << 34, cores=tuple(range(cores)))
+
+    sheets = load_sheets()
+    groups = [[conv(c)] for c in (8, 16, 64)]
+    sheet = sheet_for(cpu(1).kind, sheets)
+    table = CostTable(profile(*((cpu(1), group_key(ops), 3 * group_ns(ops, sheet)) for ops in groups)), sheets)
+    calibrated = table.calibrated(groups, [cpu(1), cpu(4), cpu(4, "other")])
+    assert calibrated.group_ns(groups[0], cpu(4)).ns == 3 * table.group_ns(groups[0], cpu(4)).ns
+    assert not calibrated.group_ns(groups[0], cpu(4)).measured
+    assert calibrated.group_ns(groups[0], cpu(4, "other")) == table.group_ns(groups[0], cpu(4, "other"))
+
+
 def test_dispatch_from_profile_or_sheet() -> None:
     assert CostTable(profile((CPU, DISPATCH_KEY, 6_000)), load_sheets()).dispatch_ns(CPU).ns == 6_000
     estimated = CostTable(None, load_sheets()).dispatch_ns(V100)

@@ -59,6 +59,17 @@ def test_where_the_simple_choice_is_estimated_too_pieces_are_no_guess() -> None:
     assert _best([simple, outside], []) is outside
 
 
+def test_a_simple_choice_that_is_guessed_must_beat_what_was_measured_by_far() -> None:
+    one = plan_by("one-device", LONG_NS)
+    edge = LONG_NS * 750 // 1000
+    inside, outside = (plan_by("all-cores", ns, measured=0, estimated=3) for ns in (edge, edge - 1))
+    assert _best([one, inside], []) is one
+    assert _best([one, outside], []) is outside
+    # Neither was measured, or both ran as they are: then whatever is faster wins.
+    assert _best([plan_by("one-device", LONG_NS, measured=0, estimated=3), inside], []) is inside
+    assert _best([one, inside], ("one-device", "all-cores")) is inside
+
+
 def test_by_data_sheets_alone_whatever_is_faster_wins() -> None:
     simple, equal, faster = (
         plan_by(planner, ns, measured=0, estimated=3)
