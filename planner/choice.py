@@ -93,7 +93,8 @@ def choose(
     draft = next(draft for draft in drafts if draft.planner == best.planner)
     best = best.model_copy(update={"costs": _provenance(best, draft, setting)})
     bounds = _bounds(setting, draft, best, candidates)
-    why = _why(best, candidates, passed_over, seen, kept=kept)
+    rival = best if kept else _simplest(wanted, seen) or best
+    why = _why(best, rival, candidates, passed_over, seen, kept=kept)
     why = f"{why}; {draft.gain}" if draft.gain else why
     plan = with_candidates(best, why, candidates, one, bounds)
     if request.start is not None and plan.planner == NAME:
@@ -115,8 +116,7 @@ def _kept(request: Request, plans: list[Plan], best: Plan) -> Plan:
     before = next((plan for plan in plans if plan.planner == NAME), None)
     if request.start is None or before is None:
         return best
-    faster = best.predictions.step_ns * 1000 < before.predictions.step_ns * (1000 - KEEP_PERMILLE)
-    return best if faster else before
+    return best if _faster_by(best, before, KEEP_PERMILLE) else before
 
 
 def _best(plans: list[Plan], seen: Collection[str]) -> Plan:
@@ -125,38 +125,45 @@ def _best(plans: list[Plan], seen: Collection[str]) -> Plan:
     One of many pieces wins only if it beats all simple ones by the margin; of those, where steps are short, one device
     wins over the others unless they are clearly faster.
     """
-
-    def fastest(some: list[Plan]) -> Plan | None:
-        return min(some, key=lambda plan: plan.predictions.step_ns, default=None)
-
-    simple = _not_guessed([plan for plan in plans if plan.planner in SIMPLE], seen)
-    pieces = fastest([plan for plan in plans if plan.planner not in SIMPLE])
+    simple = _simplest(plans, seen)
+    pieces = [plan for plan in plans if plan.planner not in SIMPLE]
     if simple is None:
-        return pieces or plans[0]
-    if pieces is not None:
-        limit = simple.predictions.step_ns * (1000 - _margin(simple, pieces, seen))
-        if pieces.predictions.step_ns * 1000 < limit:
-            return pieces
-    one = fastest([plan for plan in plans if plan.planner == ONE_DEVICE])
+        return _fastest(pieces) or plans[0]
+    # Each by its own margin: one that was guessed far too low must not hide one that was seen to be fast.
+    clear = [plan for plan in pieces if _faster_by(plan, simple, _margin(simple, plan, seen))]
+    if clear:
+        return _fastest(clear) or simple
+    one = next((plan for plan in plans if plan.planner == ONE_DEVICE), None)
     return simple if one is None or _clearly_faster(simple, one, seen) else one
+
+
+def _fastest(plans: list[Plan]) -> Plan | None:
+    return min(plans, key=lambda plan: plan.predictions.step_ns, default=None)
+
+
+def _faster_by(plan: Plan, other: Plan, permille: int) -> bool:
+    return plan.predictions.step_ns * 1000 < other.predictions.step_ns * (1000 - permille)
+
+
+def _simplest(plans: list[Plan], seen: Collection[str]) -> Plan | None:
+    """The simple choice that plans of many pieces have to beat."""
+    return _not_guessed([plan for plan in plans if plan.planner in SIMPLE], seen)
 
 
 def _not_guessed(plans: list[Plan], seen: Collection[str]) -> Plan | None:
     """The fastest, but one whose costs are guessed in part only if it beats all that was measured by a margin."""
-    first = min(plans, key=lambda plan: plan.predictions.step_ns, default=None)
+    first = _fastest(plans)
     known = [p for p in plans if p.planner in seen or (p.costs.measured and not p.costs.estimated)]
-    sure = min(known, key=lambda plan: plan.predictions.step_ns, default=None)
+    sure = _fastest(known)
     if first is None or sure is None or first in known:
         return first
-    faster = first.predictions.step_ns * 1000 < sure.predictions.step_ns * (1000 - GUESS_PERMILLE)
-    return first if faster else sure
+    return first if _faster_by(first, sure, GUESS_PERMILLE) else sure
 
 
 def _clearly_faster(simple: Plan, one: Plan, seen: Collection[str]) -> bool:
     """Whether another simple choice beats one device: where both ran, by more than short steps differ by chance."""
     short = one.predictions.step_ns < SHORT_NS and simple.planner in seen and one.planner in seen
-    margin = MORE_THAN_ONE_PERMILLE if short else 0
-    return simple.predictions.step_ns * 1000 < one.predictions.step_ns * (1000 - margin)
+    return _faster_by(simple, one, MORE_THAN_ONE_PERMILLE if short else 0)
 
 
 def _margin(simple: Plan, pieces: Plan, seen: Collection[str]) -> int:
@@ -278,20 +285,41 @@ def _bounds(setting: Setting, draft: Draft, plan: Plan, candidates: list[Candida
     return LowerBounds(split_ns=max(split, any_ns), any_ns=any_ns)
 
 
-def _why(best: Plan, candidates: list[Candidate], passed_over: list[Plan], seen: Collection[str], *, kept: bool) -> str:
+def _why(
+    best: Plan,
+    rival: Plan,
+    candidates: list[Candidate],
+    passed_over: list[Plan],
+    seen: Collection[str],
+    *,
+    kept: bool,
+) -> str:
+    """What was chosen, and by what those that are predicted to be faster missed it.
+
+    Args:
+        best: what was chosen.
+        rival: what others had to beat.
+        candidates: all.
+        passed_over: those that are faster than ``best``.
+        seen: planners whose plans were run.
+        kept: whether it was chosen for being the plan that was started from.
+    """
     ranked = sorted((c.step_ns, c.planner) for c in candidates if c.step_ns is not None)
     others = [f"{name} {format_time(ns)}" for ns, name in ranked if name != best.planner]
     text = f"{best.planner} is predicted to take {format_time(best.predictions.step_ns)} a step"
     text = f"{text}; the others: {', '.join(others)}" if others else text
     for plan in passed_over:
-        margin, reason = _margin(best, plan, seen), "it has many pieces"
+        margin, reason = _margin(rival, plan, seen), "it has many pieces"
         if kept:
             margin, reason = KEEP_PERMILLE, "the plan that was started from is kept if nothing is"
-        elif plan.planner in SIMPLE and best.planner == ONE_DEVICE:
+        elif plan.planner in SIMPLE and plan.costs.estimated and plan.planner not in seen:
+            margin, reason = GUESS_PERMILLE, "it was only estimated"
+        elif plan.planner in SIMPLE:
             margin, reason = MORE_THAN_ONE_PERMILLE, "steps are short and one device is simpler"
         elif margin == GUESS_PERMILLE:
             reason = "some of its pieces were only estimated"
-        text += f"; {plan.planner} is not {margin // 10}% faster, which is asked because {reason}"
+        than = rival.planner if rival is not plan else best.planner
+        text += f"; {plan.planner} is not {margin // 10}% faster than {than}, which is asked because {reason}"
     return text
 
 

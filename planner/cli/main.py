@@ -125,7 +125,7 @@ def main() -> None:
     """Plan where every operator of an ONNX model runs on several devices, and run the plan with ONNX Runtime.
 
     Exit codes: 0 done; 1 a negative answer (plans differ, verification failed, nothing fits); 2 usage,
-    configuration or files.
+    configuration or files; 130 interrupted by Ctrl-C; 143 terminated.
     """
 
 

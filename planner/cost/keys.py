@@ -50,7 +50,17 @@ def _op_text(op: OpContext, made: set[str]) -> str:
         "_" if info is not None and info.name in made else _tensor(info, is_weight)
         for info, is_weight in zip(op.inputs, op.weights, strict=True)
     )
-    return f"{name}({inputs}){attributes and '{' + attributes + '}'}"
+    return f"{name}({inputs}){attributes and '{' + attributes + '}'}{_around_bodies(op)}"
+
+
+def _around_bodies(op: OpContext) -> str:
+    """What the work of an operator with bodies depends on beside its inputs' shapes; empty for others."""
+    if not any(attribute.type == "opaque" for attribute in op.op.attributes.values()):
+        return ""
+    # How often a loop runs, and which branch is taken, where that is known.
+    known = ",".join(str(c.item()) for c in op.constants if c is not None and c.size == 1)
+    captured = ",".join(_tensor(info, False) for info in op.captured)
+    return f"[{known}|{captured}]"
 
 
 def _is_default(name: str, value: object) -> bool:
@@ -65,7 +75,7 @@ def _is_default(name: str, value: object) -> bool:
 def _attribute(attribute: Attribute) -> str:
     value = attribute.value
     if attribute.type == "opaque":
-        return "opaque"
+        return f"opaque:{attribute.digest}"
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, tuple):

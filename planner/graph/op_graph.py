@@ -71,10 +71,12 @@ class Attribute:
         type: ``int``, ``float``, ``string``, ``ints``, ``floats``, ``strings``, ``tensor``, or ``opaque`` for
             what fddps only carries along (graphs, types, sparse tensors).
         value: int, float, str, tuple of these, numpy array, or (opaque) the loader's own object.
+        digest: of an opaque value's content.
     """
 
     type: str
     value: Any
+    digest: str = ""
 
     @staticmethod
     def ints(values: tuple[int, ...] | list[int]) -> Attribute:
@@ -140,6 +142,7 @@ class OpContext:
         outputs: one entry an output; None where unused.
         constants: value of an input where it is a small known constant (a Reshape's shape, Slice's starts), else None.
         weights: whether an input is a weight (constant of any size): sliced offline, at no run-time cost.
+        captured: what its bodies read from outside.
     """
 
     op: Op
@@ -147,6 +150,7 @@ class OpContext:
     outputs: tuple[TensorInfo | None, ...]
     constants: tuple[Array | None, ...]
     weights: tuple[bool, ...]
+    captured: tuple[TensorInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,6 +181,7 @@ class OpGraph:
             tuple(self.tensors[n] if n else None for n in op.outputs),
             tuple(self.constants.get(n) if n else None for n in op.inputs),
             tuple(n in self.weights for n in op.inputs),
+            tuple(self.tensors[n] for n in op.captures if n in self.tensors),
         )
 
     def producers(self) -> dict[str, Op]:

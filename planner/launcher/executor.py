@@ -171,6 +171,9 @@ class Executor:
                         self._begin(request, window, traced)
                 while window and len((first := next(iter(window.values()))).reports) == len(self._workers):
                     del window[first.step]
+                    if window:
+                        # It waited for this one's turn, and may take its own time from now on.
+                        next(iter(window.values())).begun_s = time.monotonic()
                     deliver(self._noted(first.reports))
                 if not window or (more and len(window) < in_flight):
                     continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -148,7 +149,8 @@ def _convert_attribute(attr: ir.Attr, where: str) -> Attribute:
             array = np.asarray(value.numpy())
             return Attribute("tensor", decode_strings(array) if array.dtype.kind == "O" else array)
         case _:
-            return Attribute("opaque", attr)
+            content = ir.serde.serialize_attribute(attr).SerializeToString(deterministic=True)
+            return Attribute("opaque", attr, hashlib.sha256(content).hexdigest()[:16])
 
 
 def _text(value: Any) -> str:

@@ -1,7 +1,8 @@
 """Ours on models: the splits of FD-DPS' search, scheduled in several ways, and improved by search.
 
 Every set of splits is scheduled by dynamic critical path, by HEFT, and with each shard on the device of its number. The
-rivals' plans are in the race as well, so that ours is never worse, and the search goes on from the best of all.
+plans of most rivals are among the drafts as well, and the search goes on from the best of all; those of ``fd-dps`` and
+of the simple choices, which race beside, are not made a second time.
 With thorough effort the best is then improved by tabu search (``tabu.py``), which thinks in tasks and delays; what it
 finds is cut into segments and simulated, and counts only if the simulated step is shorter. With less effort it is left
 out: on the networks tried it found nothing, and its kernels take long to compile.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from planner.cluster.sheets import DataSheet, load_sheets, sheet_for
@@ -15,7 +16,7 @@ from planner.cost.model import CostModel, group_memory_bytes
 from planner.cost.profile import DISPATCH_KEY, Measurement, ProfileKey, ProfileTable
 from planner.cost.roofline import group_bytes, group_ns
 from planner.errors import ClusterError
-from planner.graph.op_graph import Attribute, Op, OpContext
+from planner.graph.op_graph import Attribute, Op, OpContext, TensorInfo
 from tests.cost.graphs import Builder
 
 V100 = Device("cuda:0", "v100-sxm2-16gb", "cuda", 1 << 34)
@@ -291,3 +292,15 @@ def test_group_memory_counts_weights_once_and_only_what_leaves() -> None:
     w = b.weight("w", 10)
     b.op("Mul", [b.op("Add", [x, w], (10,)), w], (10,))
     assert group_memory_bytes(b.contexts()) == (40, 40)
+
+
+def test_operators_with_bodies_are_told_apart_by_body_trips_and_captured_shapes() -> None:
+    def key(body: str, trips: int, rows: int) -> str:
+        op = Op("l", "", "Loop", 18, ("m", "", "x"), ("y",), {"body": Attribute("opaque", None, body)}, ("w",))
+        infos = (TensorInfo("m", "int64", ()), None, TensorInfo("x", "float32", (4,)))
+        captured = (TensorInfo("w", "float32", (rows, 4)),)
+        constants = (np.array(trips), None, None)
+        return group_key([OpContext(op, infos, (infos[2],), constants, (False,) * 3, captured)])
+
+    assert key("a", 4, 4) == key("a", 4, 4)
+    assert len({key("a", 4, 4), key("b", 4, 4), key("a", 160, 4), key("a", 4, 8)}) == 4

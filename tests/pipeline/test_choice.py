@@ -70,6 +70,14 @@ def test_a_simple_choice_that_is_guessed_must_beat_what_was_measured_by_far() ->
     assert _best([one, inside], ("one-device", "all-cores")) is inside
 
 
+def test_a_guess_that_misses_its_margin_does_not_hide_what_was_seen_to_be_fast() -> None:
+    one = plan_by("one-device", LONG_NS)
+    guess = plan_by("auto", LONG_NS * 800 // 1000, estimated=2)
+    ran = plan_by("heft", LONG_NS * 850 // 1000)
+    assert _best([one, guess, ran], ("one-device", "heft")) is ran
+    assert _best([one, guess], ("one-device",)) is one
+
+
 def test_by_data_sheets_alone_whatever_is_faster_wins() -> None:
     simple, equal, faster = (
         plan_by(planner, ns, measured=0, estimated=3)
