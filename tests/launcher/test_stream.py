@@ -213,11 +213,11 @@ def test_handovers_are_between_what_makes_a_value_and_what_reads_it() -> None:
 
 def test_a_step_may_wait_for_the_others_in_flight_longer_than_it_may_take() -> None:
     def around(worker: int, run: Callable[[], Any]) -> Any:
-        time.sleep(0.02)
+        time.sleep(0.04)
         return run()
 
     got: list[Any] = []
-    # Twenty steps of 80 ms, all begun at once: the last waits for 1.5 s, and takes no longer than the others.
+    # Twenty steps begun at once, 80 ms a device: the last waits for 1.5 s, and takes no longer than the others.
     with PlannedSession.from_partition(chain(4), cpus(2), timeout_s=1.0) as session:
         wrap_runs(session, around)
         session.run_many(None, [{"x": ramp()}] * 20, got.append, in_flight=20)
