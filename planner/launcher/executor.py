@@ -80,7 +80,9 @@ class Executor:
         with stub_folder() as stubs:
             self._workers = []
             for index, (name, device_routes) in enumerate(routes.items()):
-                share = 2 * self.weight_bytes[name] > devices[name].memory_bytes > 0
+                # While a session is made its weights are there twice.
+                needed = self.weight_bytes[name] + _copied_bytes(model, name)
+                share = needed > devices[name].memory_bytes > 0
                 build = partial(_build, model, device_routes, devices[name], weights, stubs, share)
                 worker = Worker(
                     index, devices[name], build, device_routes, self._inboxes, self._reports, self._called_off
@@ -347,6 +349,12 @@ def _weight_bytes(model: PartitionedModel, device: str) -> int:
             for name, weight in segment.weights.items():
                 sizes[weight.key or f"{segment.id}/{name}"] = weight.info.nbytes
     return sum(sizes.values())
+
+
+def _copied_bytes(model: PartitionedModel, device: str) -> int:
+    """Bytes that the sessions of a device take if each has its weights for itself."""
+    own = [segment for segment in model.segments if segment.device == device]
+    return sum(len(s.model) + sum(weight.info.nbytes for weight in s.weights.values()) for s in own)
 
 
 def _call_off(workers: list[Worker], inboxes: list[Inbox], flag: StopFlag, step: int) -> None:

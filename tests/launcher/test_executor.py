@@ -8,6 +8,7 @@ import textwrap
 import threading
 import weakref
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ import onnxruntime as ort
 import pytest
 
 from planner.errors import ExecutionError, InputError
+from planner.launcher import executor
 from planner.launcher.planned_session import PlannedSession
 from planner.launcher.routes import routes_by_device
+from planner.runtime.devices import LocalDevices
+from planner.runtime.session import SegmentSession
 from tests.launcher.helpers import chain, cpus, info, node, partitioned, ramp, segment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -424,3 +428,30 @@ def test_a_value_is_sent_once_to_a_device_with_several_readers() -> None:
     with PlannedSession.from_partition(model, cpus(2)) as session:
         for got in session.run(None, {"x": ramp()}):
             np.testing.assert_array_equal(got, ramp())
+
+
+@pytest.mark.parametrize(("room", "shared"), [(5.5, False), (4.5, True)])
+def test_weights_are_shared_where_copies_for_all_segments_would_not_fit(
+    room: float, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One weight in four segments: one of it while sessions are made, and a copy for each."""
+    table = np.eye(128, dtype=np.float32)
+    values = [info(f"v{i}", (2, 128)) for i in range(5)]
+    segments = [
+        segment(f"s{i}", "cpu:0", [node("MatMul", [a.name, "w"], [b.name])], [a], [b], {"w": table}, {"w": "k"})
+        for i, (a, b) in enumerate(pairwise(values))
+    ]
+    asked: list[bool] = []
+
+    class Spy(SegmentSession):
+        def __init__(self, *given: Any, share_weights: bool, **others: Any) -> None:
+            asked.append(share_weights)
+            super().__init__(*given, share_weights=share_weights, **others)
+
+    monkeypatch.setattr(executor, "SegmentSession", Spy)
+    device = replace(cpus(1).devices["cpu:0"], memory_bytes=int(room * table.nbytes))
+    model = partitioned(segments, values[:1], values[-1:])
+    with PlannedSession.from_partition(model, LocalDevices({"cpu:0": device}, ())) as session:
+        x = np.ones((2, 128), np.float32)
+        np.testing.assert_array_equal(session.run(None, {"v0": x})[0], x)
+    assert asked == [shared] * 4
