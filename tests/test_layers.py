@@ -29,11 +29,13 @@ LAYERS: Final[Mapping[str, int]] = {
     "graph": 1,
     "cluster": 1,
     "plan": 1,
-    "model": 2,
     "cost": 2,
     "report": 2,
-    "split": 3,
-    "training": 3,
+    # Rules about operators, which need nothing but the graph's types. Loading asks them whether a new batch size mixes
+    # samples.
+    "split": 2,
+    "model": 3,
+    "training": 4,
     "partition": 4,
     # Sessions and values of ONNX Runtime, which profiling and launcher share; not in the design's list.
     "runtime": 5,

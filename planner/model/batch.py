@@ -15,6 +15,7 @@ import numpy as np
 
 from planner.errors import ModelError
 from planner.graph.op_graph import Array, Attribute, Op
+from planner.model.apart import mixing_op
 from planner.model.simplify import Flow
 from planner.model.weights import weight_from_array, weight_from_fill
 
@@ -215,11 +216,17 @@ class BatchRepair:
         )
 
     def check(self, flow: Flow, outputs: Sequence[str]) -> None:
-        """Refuses a graph in which the batch gets lost on the way.
+        """Refuses a graph in which samples are mixed, or the batch gets lost, on the way.
 
         Raises:
-            ModelError: naming the first operator that reads the batch and whose outputs do not depend on it.
+            ModelError: naming the first operator that mixes samples, or that reads the batch and whose outputs do not
+                depend on it.
         """
+        # At a batch of one there is nothing to mix: the size in the file, which is larger then, tells.
+        seen, batch = (flow, self.new) if self.new > 1 else (self.reference, self.old)
+        mixing = mixing_op(seen, self.reference, tuple(outputs), lambda name: self.moved(name, flow), batch)
+        if mixing is not None:
+            raise self._refuse(*mixing)
         for op in flow.ops:
             if op.op_type in _MAY_LOSE or op.op_type.startswith("Reduce") or "Loss" in op.op_type:
                 continue

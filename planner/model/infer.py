@@ -17,6 +17,7 @@ import onnx.shape_inference
 from planner.graph.op_graph import Array, Op
 from planner.model.contrib import infer_contrib
 from planner.model.protos import info_from_type, node_proto, tensor_proto, type_from_info
+from planner.model.windows import corrected
 
 Types = Mapping[str, onnx.TypeProto]
 
@@ -48,6 +49,14 @@ def infer_op(
     Raises:
         ShapeConflict: if the inputs do not fit each other.
     """
+    found = _infer(op, types, constants, opsets)
+    return corrected(op, [types[name] for name in op.inputs if name], found)
+
+
+def _infer(
+    op: Op, types: Types, constants: Mapping[str, Array], opsets: Mapping[str, int]
+) -> dict[str, onnx.TypeProto]:
+    """What ONNX says, and for operators unknown to it our own rules."""
     known = {name: types[name] for name in op.reads if types[name].WhichOneof("value")}
     if not has_schema(op):
         infos = tuple(info_from_type(name, types[name]) if name else None for name in op.inputs)

@@ -66,7 +66,7 @@ class ConvTransposeRule:
         axes = [make_axis(ctx, "batch", size_of(x, 0), {0: AxisUse(0)}, {0: AxisUse(0)}), *self._channels(ctx)]
         found = _spreads(ctx)
         for i, spread in enumerate(found):
-            if spread is None or not spread.splittable or (_derives_pads(ctx) and None in found):
+            if spread is None or not spread.splittable or (_derives_pads(ctx) and not all(map(_explicit, found))):
                 continue
             dim, name = i + 2, f"spatial{i}"
             if spread.aligned:
@@ -108,6 +108,14 @@ class ConvTransposeRule:
 def _derives_pads(ctx: OpContext) -> bool:
     """Whether pads follow from the output's shape."""
     return bool(ctx.op.attr("output_shape")) or ctx.op.attr("auto_pad", "NOTSET") not in ("NOTSET", "")
+
+
+def _explicit(spread: _Spread | None) -> bool:
+    """Whether explicit pads say the same; an output larger than what there is would take pads of less than nothing.
+
+    A shard states the pads of all dimensions, so this must hold of each of them.
+    """
+    return spread is not None and spread.splittable
 
 
 def _spreads(ctx: OpContext) -> tuple[_Spread | None, ...]:

@@ -34,7 +34,7 @@ from planner.split import (
 from planner.split.common import Rule
 from planner.split.types import AxisUse, Shard, SplitAxis
 
-__all__ = ["RULES", "Rule", "has_rule", "shard_op", "split_axes"]
+__all__ = ["RULES", "Rule", "covers", "has_rule", "known_axes", "shard_op", "split_axes"]
 
 
 def _merge() -> Mapping[tuple[str, str], Rule]:
@@ -98,10 +98,19 @@ def split_axes(ctx: OpContext) -> tuple[SplitAxis, ...]:
     """
     if any(info is not None and info.dtype in _UNCUTTABLE for info in (*_moving(ctx), *ctx.outputs)):
         return ()
+    return tuple(axis for axis in known_axes(ctx) or () if axis.extent >= 2 and _fits(ctx, axis))
+
+
+def known_axes(ctx: OpContext) -> tuple[SplitAxis, ...] | None:
+    """What the operator's rule says of its axes, whether or not anything can be cut there.
+
+    Returns:
+        None if there is no rule, or too little is known of the operator to ask it.
+    """
     rule = RULES.get((ctx.op.domain, ctx.op.op_type))
     if rule is None or ctx.op.captures or not all(_has_rank(info) for info in (*ctx.inputs, *ctx.outputs)):
-        return ()
-    return tuple(axis for axis in rule.axes(ctx) if axis.extent >= 2 and _fits(ctx, axis))
+        return None
+    return rule.axes(ctx)
 
 
 def shard_op(ctx: OpContext, axis: str, start: int, stop: int) -> Shard:
@@ -142,10 +151,11 @@ def _has_rank(info: TensorInfo | None) -> bool:
 def _fits(ctx: OpContext, axis: SplitAxis) -> bool:
     """Whether the sizes of all cut dimensions are certain and agree with the axis."""
     values = (*zip(ctx.inputs, axis.inputs, strict=True), *zip(ctx.outputs, axis.outputs, strict=True))
-    return all(use is None or _covers(info, use, axis.extent) for info, use in values)
+    return all(use is None or covers(info, use, axis.extent) for info, use in values)
 
 
-def _covers(info: TensorInfo | None, use: AxisUse, extent: int) -> bool:
+def covers(info: TensorInfo | None, use: AxisUse, extent: int) -> bool:
+    """Whether the units of an axis make up the dimension that it shows in; with a halo, whether there is one."""
     if info is None or info.shape is None or not 0 <= use.axis < len(info.shape):
         return False
     size = info.shape[use.axis]

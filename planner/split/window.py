@@ -105,17 +105,27 @@ def windows(
             continue
         begin, end = pads[i], pads[i + rank]
         if auto not in ("NOTSET", ""):
-            begin, end = _auto_pads(auto, size, out, (taps - 1) * dilations[i] + 1, strides[i])
+            begin, end = _auto_pads(op, size, taps, dilations[i], strides[i])
         window = Window(size, out, taps, strides[i], dilations[i], begin, end, ceil)
         found.append(window if _consistent(window) else None)
     return tuple(found)
 
 
-def _auto_pads(auto: str, size: int, out: int, reach: int, stride: int) -> tuple[int, int]:
+def _auto_pads(op: Op, size: int, taps: int, dilation: int, stride: int) -> tuple[int, int]:
+    """Automatic padding in front and behind, as ONNX Runtime has it.
+
+    It pads a pooling's kernel as if it were not dilated, and by less than nothing where windows leave rows out.
+    """
+    auto, pools = op.attr("auto_pad"), op.op_type.endswith("Pool")
     if auto == "VALID":
         return 0, 0
-    total = max((out - 1) * stride + reach - size, 0)
-    return (total // 2, total - total // 2) if auto == "SAME_UPPER" else (total - total // 2, total // 2)
+    reach = taps if pools else (taps - 1) * dilation + 1
+    total = (-(-size // stride) - 1) * stride + reach - size
+    if total < 0 and not pools:
+        return 0, 0
+    front = int((total + (auto == "SAME_LOWER")) / 2)
+    # No window passes the end where there is nothing to pad, unless rounding up adds one.
+    return front, total - front if op.attr("ceil_mode", 0) else max(total - front, 0)
 
 
 def _consistent(window: Window) -> bool:

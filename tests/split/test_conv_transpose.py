@@ -30,17 +30,23 @@ def test_conv_transpose(data: st.DataObject) -> None:
         attributes["output_padding"] = [data.draw(st.integers(0, s - 1)) for s in strides]
     elif kind == "output_shape":
         full = [(n - 1) * s + r for n, s, r in zip(size, strides, reach, strict=True)]
-        attributes["output_shape"] = [max(f - data.draw(st.integers(0, 3)), 1) for f in full]
+        attributes["output_shape"] = [
+            max(f - data.draw(st.integers(1 - s, 3)), 1) for f, s in zip(full, strides, strict=True)
+        ]
         attributes["auto_pad"] = data.draw(st.sampled_from([None, "SAME_UPPER", "SAME_LOWER"]))
     else:
         attributes["auto_pad"] = kind
+    if kind != "pads":
+        attributes["output_padding"] = data.draw(
+            st.none() | st.tuples(*(st.integers(0, s - 1) for s in strides)).map(list)
+        )
     bias = [floats((made * group,), 3)] if data.draw(st.booleans()) else []
     inputs = [floats((2, per_group * group, *size), 1), floats((per_group * group, made, *kernel), 2), *bias]
     case = make_case("ConvTranspose", inputs, attributes)
     assert case.expected[0] is not None
     must = ["batch"] + ["out_channel"] * ((group if group > 1 else made) > 1)
     must += ["in_channel"] * (group == 1 and per_group > 1)
-    if not kind.startswith("SAME"):  # with more stride than reach ONNX Runtime pads by less than nothing
+    if kind in ("pads", "VALID"):  # else pads may come out as less than nothing, in whatever dimension
         must += [f"spatial{i}" for i, rows in enumerate(case.expected[0].shape[2:]) if rows > 1]
     check_split("ConvTranspose", inputs, attributes, expect=must, weights=tuple(range(1, len(inputs))), seed=made)
 
@@ -66,3 +72,16 @@ def test_a_row_behind_all_input() -> None:
     assert rows.extent == 10
     check_axis(case, rows, [(0, 9), (9, 10)])
     check_axis(case, rows, [(row, row + 1) for row in range(10)])
+
+
+def test_rows_beyond_all_input_are_not_split_by_pads_of_less_than_nothing() -> None:
+    # Of the 12 rows wanted only 11 can be made, with no padding at all; the 23 columns are all there are.
+    attributes = {"strides": [3, 3], "output_shape": [12, 23], "output_padding": [1, 1], "group": 4}
+    inputs = [floats((2, 4, 4, 7)), floats((4, 3, 1, 4), 1)]
+    check_split("ConvTranspose", inputs, attributes, exactly=("batch", "out_channel"))
+
+
+def test_wanted_rows_are_split_where_pads_say_the_same() -> None:
+    attributes = {"strides": [3, 3], "output_shape": [10, 21]}
+    inputs = [floats((2, 3, 4, 7)), floats((3, 2, 1, 4), 1)]
+    check_split("ConvTranspose", inputs, attributes, expect=("spatial0", "spatial1"))
