@@ -114,11 +114,12 @@ def tune(
         on_round: called after every round with what it showed and the best plan so far, so that it can be written.
 
     Raises:
-        UsageError: if nothing can be measured here.
+        UsageError: if nothing can be measured here, or devices share cores.
         FddpsError: as :func:`make_plan`.
     """
     if not request.measure:
         raise UsageError("tuning runs plans on the devices of this machine", expected="--cpus or --gpus, no --profile")
+    _check_apart(request.cluster)
     begin = time.monotonic()
     model = load_model(request.model, request.load)
     best = request.start
@@ -164,6 +165,23 @@ def tune(
     if best is None:
         raise InfeasibleError("no round was run", next_step="allow at least one round")
     return Tuned(_as_measured(best, best_measured), tuple(found), why, tuple(notes), table)
+
+
+def _check_apart(cluster: Cluster) -> None:
+    """Whether each device has cores of its own: times of devices that share some count neither here nor in a cache.
+
+    Raises:
+        UsageError: if not.
+    """
+    crowded = [device for device in cluster.devices if device.shared]
+    if crowded:
+        cores = {core for device in cluster.devices for core in device.cores}
+        raise UsageError(
+            f"{len(crowded)} devices share {len(cores)} cores, so that their times would not count",
+            where="--cpus",
+            expected="devices with cores of their own",
+            next_step="ask for fewer devices, or fewer cores each",
+        )
 
 
 def _check_rival(plan: Plan, model: LoadedModel, cluster: Cluster) -> None:

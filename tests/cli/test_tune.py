@@ -89,6 +89,14 @@ def test_what_cannot_be_tuned(folder: Path) -> None:
     refused(run("tune", "model.onnx", "--cpus", "2", "-o", "t.yaml"), "t.yaml", "--force")
 
 
+def test_devices_that_share_cores_are_not_tuned(folder: Path) -> None:
+    before = listing(folder)
+    refused(
+        run("tune", "model.onnx", "--cpus", "256x1", "-o", "t.yaml", "--cache", "c.yaml"), "--cpus", "share", "fewer"
+    )
+    assert listing(folder) == before
+
+
 def test_a_plan_for_something_else_is_not_one_to_beat(folder: Path) -> None:
     command = ("--cpus", "2x1", "--cache", "c.yaml", "--rounds", "1", "-o", "plan.yaml")
     before = Path("plan.yaml").read_text()
