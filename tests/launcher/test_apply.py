@@ -194,6 +194,19 @@ def test_a_plan_object_needs_only_its_model(tmp_path: Path) -> None:
         assert [i.type for i in session.get_outputs()] == ["tensor(float)", "tensor(int64)"]
 
 
+def test_the_first_device_is_looked_for_only_where_the_unsplit_model_runs(tmp_path: Path) -> None:
+    model = perceptron(tmp_path)
+    plan = make_plan(model, 1)
+    absent = DeviceSpec(name="cuda:0", kind="no-such-kind", type="cuda", memory_bytes=1 << 50)
+    cluster = plan.cluster.model_copy(update={"devices": (absent, *plan.cluster.devices)})
+    queues = (DeviceQueue(device="cuda:0", segments=()), *plan.devices)
+    plan = plan.model_copy(update={"cluster": cluster, "devices": queues})
+    with PlannedSession(plan, model_path=model) as session:
+        session.smoke()
+        with pytest.raises(ExecutionError, match="cuda:0"):
+            session.reference_device()
+
+
 def test_memory_that_is_short_makes_sessions_share_weights(tmp_path: Path) -> None:
     model = perceptron(tmp_path)
     plan = make_plan(model)
@@ -208,9 +221,9 @@ def test_the_unsplit_model_that_cannot_load_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"nonsense")
     model = perceptron(tmp_path)
     with PlannedSession(make_plan(model), model_path=model) as session:
-        assert session.reference_device is not None
+        device = session.reference_device()
         with pytest.raises(ExecutionError, match=r"\(the unsplit model\) on cpu:0: could not be created"):
-            UnsplitSession(path, session.reference_device)
+            UnsplitSession(path, device)
 
 
 def test_an_output_may_be_listed_twice(tmp_path) -> None:
