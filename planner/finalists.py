@@ -35,6 +35,10 @@ MORE_SECONDS: Final = 5.0
 # Candidates within this many thousandths of the best are run, at most so many at once.
 NEARLY_PERMILLE: Final = 150
 MOST: Final = 3
+# Scale of the factors that calibrate segments, and by how much they shrink at most: of a step of mere hand-overs that
+# is predicted too long, nothing would be left.
+_UNIT: Final = 1 << 24
+_MOST_SHRINKING: Final = 4
 
 
 def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
@@ -102,30 +106,39 @@ def run_finalists(
     Returns:
         Times of the segments, and why a planner's draft could not run (by planner).
     """
-    runs = [_Runs(draft, session, feeds) for draft, session in entrants]
+    runs = [(draft, Runs(session, feeds)) for draft, session in entrants]
     begin = time.monotonic()
     for turn in range(ROUNDS + 1):
         elapsed = time.monotonic() - begin
         if (turn > LEAST_ROUNDS and elapsed > SECONDS) or (turn > USUAL_ROUNDS and elapsed > MORE_SECONDS):
             break
-        for run in runs:
+        for _, run in runs:
             if not run.problem:
                 pause_until_idle()
                 run.step(counts=turn > 0)
     found: dict[ProfileKey, list[Measurement]] = {}
-    for run in runs:
+    for draft, run in runs:
         if not run.problem:
-            for key, ns in zip(segment_keys(run.draft), run.segments_ns(dispatch_ns), strict=True):
+            taken = [run.segments_ns[f"s{number}"] for number in range(len(draft.cut.segments))]
+            for key, ns in calibrated(draft, dispatch_ns, taken, run.step_ns).items():
                 found.setdefault(key, []).append(Measurement(ns, len(run.steps_ns), ort_version()))
     table = ProfileTable({key: _mean(entries) for key, entries in found.items()})
-    return table, {run.draft.planner: run.problem for run in runs if run.problem}
+    return table, {draft.planner: run.problem for draft, run in runs if run.problem}
 
 
 @dataclass(slots=True)
-class _Runs:
-    """One entrant and its times so far; ``problem`` is why it is out."""
+class Runs:
+    """A session of one plan and its times so far.
 
-    draft: Draft
+    Attributes:
+        session: of the plan.
+        feeds: values for inputs; random ones where missing.
+        values: what is fed, once it is known.
+        problem: why it is out; empty as long as it runs.
+        steps_ns: of the steps that count.
+        by_segment: segment -> one time a step.
+    """
+
     session: PlannedSession
     feeds: Mapping[str, Array]
     values: Mapping[str, Array] | None = None
@@ -148,16 +161,49 @@ class _Runs:
             for timing in self.session.timings:
                 self.by_segment.setdefault(timing.segment, []).append(timing.end_ns - timing.start_ns)
 
-    def segments_ns(self, dispatch_ns: int) -> list[int]:
-        """Time of each segment, such that the simulated step is the measured one."""
-        draft = self.draft
-        taken = [
-            max(lower_quartile(self.by_segment[f"s{number}"]) - dispatch_ns, 1)
-            for number in range(len(draft.cut.segments))
-        ]
-        simulated = max(with_compute(draft.cut, draft.cluster, dispatch_ns, taken).step_ns, 1)
-        measured = lower_quartile(self.steps_ns)
-        return [max(ns * measured // simulated, 1) for ns in taken]
+    @property
+    def step_ns(self) -> int:
+        """A step: lower quartile."""
+        return lower_quartile(self.steps_ns)
+
+    @property
+    def segments_ns(self) -> dict[str, int]:
+        """Segment -> lower quartile, dispatch included."""
+        return {name: lower_quartile(times) for name, times in self.by_segment.items()}
+
+
+def calibrated(draft: Draft, dispatch_ns: int, taken_ns: Sequence[int], step_ns: int) -> dict[ProfileKey, int]:
+    """Times of a draft's segments by profile key, such that its simulated step is the measured one.
+
+    What a profile has is one time a key, so segments of one key get their mean before all are scaled. Dispatch and
+    transfers are not scaled, so the factor is searched for; the simulated step grows with it.
+
+    Args:
+        draft: what ran.
+        dispatch_ns: overhead that a plan counts on top of a segment's time.
+        taken_ns: what each segment of the draft took, dispatch included.
+        step_ns: what a step took.
+    """
+    keys = segment_keys(draft)
+    by_key: dict[ProfileKey, list[int]] = {}
+    for key, ns in zip(keys, taken_ns, strict=True):
+        by_key.setdefault(key, []).append(max(ns - dispatch_ns, 1))
+    mean = {key: sum(found) // len(found) for key, found in by_key.items()}
+
+    def scaled(factor: int) -> dict[ProfileKey, int]:
+        return {key: max(ns * factor // _UNIT, 1) for key, ns in mean.items()}
+
+    def simulated_ns(factor: int) -> int:
+        times = scaled(factor)
+        return with_compute(draft.cut, draft.cluster, dispatch_ns, [times[key] for key in keys]).step_ns
+
+    low = high = _UNIT // _MOST_SHRINKING
+    while keys and simulated_ns(high) < step_ns:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if simulated_ns(middle) < step_ns else (low, middle)
+    return scaled(high)
 
 
 def _mean(entries: Sequence[Measurement]) -> Measurement:

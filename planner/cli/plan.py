@@ -117,16 +117,21 @@ def summary(outcome: Outcome, output: str | None) -> dict[str, Any]:
 
 def command_line(arguments: Sequence[str]) -> str:
     """The command as the plan records it: without folders, output and cache, so that it is the same everywhere."""
+    import re
     import shlex
 
     words, skip, named = ["fddps"], False, False
     # Their values begin with a name, which may have slashes in it.
     naming = ("--input-shape", "--batch-axis", "--pin", "--keep-together")
     dropped = ("-o", "--output", "--cache", "--max-slowdown")
-    flags = ("--check", "--force", "--json", "-v", "-vv", "--verbose", "-q", "--quiet")
+    flags = ("--check", "--force", "--json", "--verbose", "--quiet")
+    # Short flags may be put together, as in -qv.
+    loudness = re.compile(r"-[vq]+")
     for word in arguments:
         if skip:
             skip = False
+        elif not named and loudness.fullmatch(word):
+            continue
         elif word in dropped:
             skip = True
         elif named or word.startswith(tuple(f"{name}=" for name in naming)):

@@ -107,6 +107,9 @@ def _line(found: Round) -> str:
     from planner.units import format_time
 
     text = f"round {found.number}: {found.planner}, predicted {format_time(found.predicted_ns)}"
+    if found.measured_ns is None:
+        best = "" if found.best_ns is None else f", {format_time(found.best_ns)}"
+        return f"{text}, cannot be run: the best so far{best}, is kept"
     text = f"{text}, took {format_time(found.measured_ns)}"
     if found.best_ns is None:
         return text
@@ -127,7 +130,7 @@ def _data(tuned: Tuned, output: Path) -> dict[str, Any]:
                 "number": found.number,
                 "planner": found.planner,
                 "predicted_step_s": to_s(found.predicted_ns),
-                "step_s": to_s(found.measured_ns),
+                "step_s": None if found.measured_ns is None else to_s(found.measured_ns),
                 "best_step_s": None if found.best_ns is None else to_s(found.best_ns),
                 "kept": found.kept,
             }

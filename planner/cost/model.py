@@ -44,20 +44,3 @@ class CostModel(Protocol):
     def dispatch_ns(self, device: Device) -> Cost:
         """Overhead of starting one segment."""
         ...
-
-
-def group_memory_bytes(ops: Sequence[OpContext]) -> tuple[int, int]:
-    """Memory of a fused group.
-
-    Returns:
-        Bytes of distinct weights that stay resident, and bytes of values it makes that are not read inside it.
-    """
-    read = {name for op in ops for name in op.op.reads}
-    weights = {
-        info.name: info.nbytes
-        for op in ops
-        for info, is_weight in zip(op.inputs, op.weights, strict=True)
-        if info is not None and is_weight
-    }
-    made = sum(info.nbytes for op in ops for info in op.outputs if info is not None and info.name not in read)
-    return sum(weights.values()), made

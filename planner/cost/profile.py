@@ -46,7 +46,8 @@ class Measurement:
     """One measured cost.
 
     Attributes:
-        ns: median of the repeats, overheads subtracted.
+        ns: lower quartile of the repeats, of transfers the median; overheads subtracted. An operator has its share of a
+            session's step, and a segment of a plan that ran is scaled until the simulated step is the measured one.
         repeats: how many.
         ort_version: ONNX Runtime that ran it.
         bytes_per_s: for links: bandwidth; else 0.

@@ -1,4 +1,4 @@
-"""Adjacency in compressed form, topological checks and longest paths over edge lists.
+"""Adjacency in compressed form and longest paths over edge lists.
 
 Tasks are numbered in a topological order, so that one pass forwards (backwards) over the tasks visits every
 producer before (after) its consumers. All lengths are integer nanoseconds.
@@ -51,13 +51,6 @@ def links(num_tasks: int, edge_src: I32, edge_dst: I32) -> Links:
     """
     src, dst = edge_src.astype(np.int64), edge_dst.astype(np.int64)
     return Links(src, dst, *group(src, num_tasks), *group(dst, num_tasks))
-
-
-def is_topological(num_tasks: int, edge_src: I32, edge_dst: I32) -> bool:
-    """Whether the numbering is a topological order: ends in range, every edge from a lower to a higher number."""
-    if len(edge_src) == 0:
-        return True
-    return bool((edge_src >= 0).all() and (edge_dst < num_tasks).all() and (edge_src < edge_dst).all())
 
 
 @kernel

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from planner.errors import ExecutionError, InputError
 from planner.graph.op_graph import Array
@@ -20,7 +20,13 @@ from planner.launcher.verify import Comparison
 from planner.plan.schema import Plan
 from planner.runtime.feeds import DEFAULT_INT_HIGH, random_feeds
 from planner.runtime.idle import pause_until_idle
+from planner.runtime.values import FOREIGN_TYPES, SMALL_INTEGERS, dtype_of
 from planner.units import NS_PER_S, to_s
+
+_ONE_INPUT: Final = (
+    "verified on one input, twice: of given inputs only floats are changed for the second, and here none changes; "
+    "verify again with other --inputs"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +211,11 @@ def measure(
     unsplit = None
     warnings = session.warnings
     if options.verify or options.verify_deep:
-        second = _second(session, feeds, options, own_feeds)
+        second, unchanged = _second(session, feeds, options, own_feeds)
         checker = Checker(session, deep=options.verify_deep)
         comparison = checker.compare(feeds).merged(checker.compare(second))
         unsplit = checker.unsplit
-        warnings = (*warnings, *checker.warnings)
+        warnings = (*warnings, *checker.warnings, *unchanged)
     steps, unsplit_ns = _time(session, unsplit, feeds, options)
     middle = sorted(steps, key=lambda step: step.took_ns)[len(steps) // 2]
     predicted = session.plan.predictions.step_ns if session.plan is not None else 0
@@ -291,16 +297,25 @@ def _busy_s(steps: Sequence[_Step], device: str) -> float:
 
 def _second(
     session: PlannedSession, feeds: Mapping[str, Array], options: ApplyOptions, own_feeds: bool
-) -> Mapping[str, Array]:
+) -> tuple[Mapping[str, Array], tuple[str, ...]]:
     """Another input, so that a plan that returns constants, or results of an earlier run, is found out.
 
     Of the user's own only floats are changed: other integers might not be valid ids, lengths or positions.
+
+    Returns:
+        The input, and a warning if nothing in it could be changed.
     """
     if not own_feeds:
-        return random_feeds(session.inputs, options.seed + 1, int_high=options.int_high)
-    return {
-        name: (value * value.dtype.type(0.5) if value.dtype.kind == "f" else value) for name, value in feeds.items()
-    }
+        return random_feeds(session.inputs, options.seed + 1, int_high=options.int_high), ()
+    halved = {name: value * value.dtype.type(0.5) for name, value in feeds.items() if _is_float(value)}
+    # By their bytes: zeros stay what they are, and nothing equals NaN.
+    if feeds and all(value.tobytes() == feeds[name].tobytes() for name, value in halved.items()):
+        return feeds, (_ONE_INPUT,)
+    return {**feeds, **halved}, ()
+
+
+def _is_float(value: Array) -> bool:
+    return value.dtype.kind in "fc" or (dtype_of(value) in FOREIGN_TYPES and dtype_of(value) not in SMALL_INTEGERS)
 
 
 def _median_s(times_ns: Sequence[int]) -> float:

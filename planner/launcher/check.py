@@ -31,16 +31,16 @@ class Checker:
 
     Raises:
         UsageError: if the session has no plan.
-        ExecutionError: if ONNX Runtime refuses the unsplit model.
+        ExecutionError: if ONNX Runtime refuses the unsplit model, or the plan's first device is not there.
     """
 
     def __init__(self, session: PlannedSession, *, deep: bool = False) -> None:
-        if session.plan is None or session.model_path is None or session.reference_device is None:
+        if session.plan is None or session.model_path is None:
             raise UsageError("nothing to compare with", expected="a session opened from a plan")
         self._session = session
         self._plan = session.plan
         self._path = session.model_path
-        self._device = session.reference_device
+        self._device = session.reference_device()
         self._deep = deep
         self._loaded: LoadedModel | None = None
         self.warnings: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from planner.errors import InputError
+from planner.errors import InputError, UsageError
 from planner.graph.op_graph import TensorInfo
 from planner.launcher.executor import Executor
 from planner.launcher.steps import HandoverTiming, Request, SegmentTiming, StepResult
@@ -84,7 +84,6 @@ class PlannedSession:
         self._placing = (on_cpu, device_map)
         self.plan: Plan | None = loaded
         self.model_path: Path | None = path or folder / loaded.model.path
-        self.reference_device: LocalDevice | None = _reference_device(loaded, devices, on_cpu, device_map)
 
     @classmethod
     def from_partition(
@@ -101,7 +100,6 @@ class PlannedSession:
         session._placing = (False, None)
         session.plan = None
         session.model_path = None
-        session.reference_device = None
         return session
 
     def _open(self, model: PartitionedModel, devices: LocalDevices, timeout_s: float | None) -> None:
@@ -225,6 +223,22 @@ class PlannedSession:
         found = find_devices(self.plan.cluster, names, on_cpu=on_cpu, device_map=device_map)
         return [found.devices[name] for name in names]
 
+    def reference_device(self) -> LocalDevice:
+        """The plan's first plain device, whether the plan uses it or not: where the unsplit model is run.
+
+        Raises:
+            UsageError: if the session has no plan.
+            ExecutionError: if it is not there.
+        """
+        if self.plan is None:
+            raise UsageError("no device to compare with", expected="a session opened from a plan")
+        cluster = self.plan.cluster
+        first = next((spec.name for spec in cluster.devices if not spec.members), cluster.devices[0].name)
+        if first in self.devices.devices:
+            return self.devices.devices[first]
+        on_cpu, device_map = self._placing
+        return find_devices(cluster, [first], on_cpu=on_cpu, device_map=device_map).devices[first]
+
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
         """Types and shapes of what to feed, in the model's order."""
@@ -313,16 +327,6 @@ class PlannedSession:
                 f"the model has no input {_listed(unknown)}", expected=_listed(list(self._inputs)) or "no inputs"
             )
         return {name: _feed(feeds[name], info) for name, info in self._inputs.items()}
-
-
-def _reference_device(
-    plan: Plan, devices: LocalDevices, on_cpu: bool, device_map: Mapping[str, str] | None
-) -> LocalDevice:
-    """The plan's first plain device, whether the plan uses it or not: where the unsplit model is run."""
-    first = next((spec.name for spec in plan.cluster.devices if not spec.members), plan.cluster.devices[0].name)
-    if first in devices.devices:
-        return devices.devices[first]
-    return find_devices(plan.cluster, [first], on_cpu=on_cpu, device_map=device_map).devices[first]
 
 
 def _feed(value: Any, info: TensorInfo) -> Any:

@@ -41,10 +41,12 @@ class LaneTimes:
 
     Attributes:
         step_ns: lower quartile of a step, all lanes running, without the profiler.
+        repeats: of how many steps.
         kernels: node of the optimised graph -> nanoseconds a step, with it.
     """
 
     step_ns: int
+    repeats: int
     kernels: Mapping[str, int]
 
 
@@ -125,7 +127,10 @@ def time_lanes(
         ]
         steps = _together(makers, devices, values, seconds)
         kernels = _kernels(lanes[kernels_of], devices[kernels_of], store, stubs, values[kernels_of], seconds)
-    return [LaneTimes(ns, kernels if number == kernels_of else {}) for number, ns in enumerate(steps)]
+    return [
+        LaneTimes(lower_quartile(found), len(found), kernels if number == kernels_of else {})
+        for number, found in enumerate(steps)
+    ]
 
 
 def _inputs(lane: SegmentModel, device: LocalDevice, feeds: Mapping[str, Array]) -> list[Any]:
@@ -148,8 +153,8 @@ def _together(
     values: Sequence[list[Any]],
     seconds: float,
     few: int = 2,
-) -> list[int]:
-    """Nanoseconds of a step of each lane (lower quartile), all starting each step together.
+) -> list[list[int]]:
+    """Nanoseconds of the steps of each lane, all starting each step together.
 
     Long steps spread less, and may be repeated just ``few`` times, others three times at least.
     """
@@ -191,7 +196,7 @@ def _together(
     run_in_threads([partial(work, number) for number in range(len(makers))], stop)
     if problems:
         raise problems[0]
-    return [lower_quartile(found) for found in times]
+    return times
 
 
 def _kernels(

@@ -22,7 +22,7 @@ from planner.model.types import LoadedModel
 from planner.partition.groups import group_ops
 from planner.partition.lanes import op_lanes
 from planner.partition.split_graph import SplitGraph, build_split_graph
-from planner.profiling.handover import handover_ns
+from planner.profiling.handover import ROUNDS, handover_ns
 from planner.profiling.kernels import attribute
 from planner.profiling.lanes import lane_model, time_lanes
 from planner.runtime.devices import LocalDevice
@@ -125,21 +125,20 @@ def measure(
 
 def _measure_overheads(cluster: Cluster, table: ProfileTable) -> ProfileTable:
     found: dict[ProfileKey, Measurement] = {}
-    version = ort.__version__
     devices = [device for device in cluster.devices if device.type == "cpu" and device.cores]
     for device in devices:
         key = ProfileKey(device.kind, "cpu", DISPATCH_KEY)
         if key not in table.entries and key not in found:
-            found[key] = Measurement(_dispatch_ns(device), 100, version)
+            found[key] = _dispatch(device)
     apart = [(a, b) for a in devices for b in devices if a.name != b.name and a.cores[0] != b.cores[0]]
     for src, dst in apart:
         key = ProfileKey(src.kind, "cpu", link_key(dst.kind))
         if key not in table.entries and key not in found:
-            found[key] = Measurement(handover_ns(src.cores[0], dst.cores[0]), 300, version)
+            found[key] = Measurement(handover_ns(src.cores[0], dst.cores[0]), ROUNDS, ort.__version__)
     return table.merged(ProfileTable(found)) if found else table
 
 
-def _dispatch_ns(device: Device) -> int:
+def _dispatch(device: Device) -> Measurement:
     """What a session's run costs on top of its kernels: a model of one trivial operator."""
     info = TensorInfo("x", "float32", (1,))
     op = Op("dispatch", "", "Neg", 17, ("x",), ("y",))
@@ -148,13 +147,14 @@ def _dispatch_ns(device: Device) -> int:
     return _trivial_step(graph, device)
 
 
-def _trivial_step(graph: OpGraph, device: Device) -> int:
+def _trivial_step(graph: OpGraph, device: Device) -> Measurement:
     from pathlib import Path
 
     model = LoadedModel(Path("dispatch.onnx"), graph, {}, {"": 17}, 9, (), ("x",), (), "", ())
     split = build_split_graph(model, ())
     lane = lane_model(model, split, graph.ops, device.name)
-    return time_lanes([lane], [_local(device)], {}, seconds=0.01)[0].step_ns
+    times = time_lanes([lane], [_local(device)], {}, seconds=0.01)[0]
+    return Measurement(times.step_ns, times.repeats, ort.__version__)
 
 
 def _lanes(split: SplitGraph, job: Job, device_types: Sequence[str]) -> list[_Lane]:
@@ -200,7 +200,7 @@ def _run(
         # A run's own overhead is counted once a segment, not in the operators.
         overhead = table.find(lane.device.kind, lane.device.type, DISPATCH_KEY)
         step_ns = max(times[kernels_of].step_ns - (overhead.ns if overhead else 0), 1)
-        for key, measurement in _scaled(lane, shares, step_ns):
+        for key, measurement in _scaled(lane, shares, step_ns, times[kernels_of].repeats):
             if key not in table.entries and key not in found:
                 found[key] = measurement
     return ProfileTable(found)
@@ -216,7 +216,7 @@ def _passes(lanes: Sequence[_Lane], together: bool, table: ProfileTable) -> Iter
             yield (list(range(len(lanes))), number) if together else ([number], 0)
 
 
-def _scaled(lane: _Lane, shares: Sequence[int], step_ns: int) -> Iterator[tuple[ProfileKey, Measurement]]:
+def _scaled(lane: _Lane, shares: Sequence[int], step_ns: int, repeats: int) -> Iterator[tuple[ProfileKey, Measurement]]:
     """Each key's mean share of the true step: the costs of all groups add up to what the lane took."""
     total = max(sum(shares), 1)
     by_key: dict[ProfileKey, list[int]] = {}
@@ -224,7 +224,7 @@ def _scaled(lane: _Lane, shares: Sequence[int], step_ns: int) -> Iterator[tuple[
         if key is not None:
             by_key.setdefault(key, []).append(share)
     for key, found in by_key.items():
-        yield key, Measurement(sum(found) * step_ns // (total * len(found)), 3, ort.__version__)
+        yield key, Measurement(sum(found) * step_ns // (total * len(found)), repeats, ort.__version__)
 
 
 def _local(device: Device) -> LocalDevice:

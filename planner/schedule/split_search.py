@@ -33,6 +33,27 @@ Maker = Callable[[Setting, Sequence[SplitSpec]], Iterator[Draft]]
 """Schedules a set of splits, in one or more ways."""
 
 
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a set of splits that won has saved.
+
+    Attributes:
+        saved_ns: of the simulated step.
+        text: what came, in words.
+        came: (operator, axis) of the splits that came.
+        whole: operators that were left whole, if none came.
+    """
+
+    saved_ns: int
+    text: str
+    came: frozenset[tuple[str, str]]
+    whole: frozenset[str]
+
+    def lasts(self, splits: Sequence[SplitSpec]) -> bool:
+        """Whether a plan with these splits has all of it."""
+        return self.came <= {(spec.op, spec.axis) for spec in splits} and self.whole.isdisjoint(s.op for s in splits)
+
+
 @dataclass(slots=True)
 class SplitSearch:
     """The best draft so far.
@@ -44,7 +65,7 @@ class SplitSearch:
         rivals: drafts that others made, to go on from if they are better.
         best: None before anything was scheduled.
         tried: moves so far.
-        gains: what each set of splits that won has saved, in nanoseconds, and what it was.
+        gains: what each set of splits that won has saved.
     """
 
     setting: Setting
@@ -53,7 +74,7 @@ class SplitSearch:
     rivals: Callable[[Setting], Iterable[Draft]] = lambda setting: ()
     best: Draft | None = None
     tried: int = 0
-    gains: list[tuple[int, str]] = field(default_factory=list)
+    gains: list[Gain] = field(default_factory=list)
 
     def run(self) -> None:
         """The unsplit graph, the ways to split it whole, then moves."""
@@ -64,9 +85,13 @@ class SplitSearch:
             for draft in self.rivals(self.setting):
                 self.offer(draft)
             self._refine()
-        if self.best is not None and self.gains:
-            saved, text = max(self.gains, key=lambda gain: gain[0])
-            self.best = replace(self.best, gain=f"the split that gained most, {format_time(saved)}: {text}")
+        if self.best is not None:
+            # Rivals and later moves may have undone what won once: only what the plan still has is named.
+            lasting = [gain for gain in self.gains if gain.lasts(self.best.workload.splits)]
+            if lasting:
+                most = max(lasting, key=lambda gain: gain.saved_ns)
+                text = f"the split that gained most, {format_time(most.saved_ns)}: {most.text}"
+                self.best = replace(self.best, gain=text)
 
     def consider(self, splits: Sequence[SplitSpec]) -> bool:
         """Schedule a set of splits; keep the best if it wins."""
@@ -76,8 +101,8 @@ class SplitSearch:
         if self.best is before or self.best is None:
             return False
         if before is not None and splits:
-            text = _described(before.workload.splits, self.best.workload.splits)
-            self.gains.append((before.step_ns - self.best.step_ns, text))
+            saved = before.step_ns - self.best.step_ns
+            self.gains.append(_gain(saved, before.workload.splits, self.best.workload.splits))
         return True
 
     def offer(self, draft: Draft) -> bool:
@@ -111,15 +136,17 @@ class SplitSearch:
                     break
 
 
-def _described(before: Sequence[SplitSpec], after: Sequence[SplitSpec]) -> str:
-    """Which splits came."""
-    old = set(before)
+def _gain(saved_ns: int, before: Sequence[SplitSpec], after: Sequence[SplitSpec]) -> Gain:
+    """Which splits came, or went if none came."""
+    old, axes = set(before), {spec.op: spec.axis for spec in after}
     new = [spec for spec in after if spec not in old]
     if not new:
-        return f"{len(before) - len(after)} operators left whole"
-    axes = ", ".join(dict.fromkeys(spec.axis for spec in new[:16]))
+        whole = frozenset(spec.op for spec in before if spec.op not in axes)
+        return Gain(saved_ns, f"{len(whole)} operators left whole", frozenset(), whole)
+    names = ", ".join(dict.fromkeys(spec.axis for spec in new[:16]))
     more = f" and {len(new) - 1} more" if len(new) > 1 else ""
-    return f"{new[0].op}{more} by {axes}"
+    came = frozenset((spec.op, spec.axis) for spec in new)
+    return Gain(saved_ns, f"{new[0].op}{more} by {names}", came, frozenset())
 
 
 def overflow_bytes(setting: Setting, draft: Draft) -> int:

@@ -173,6 +173,11 @@ def test_the_recorded_command_drops_paths_and_where_it_goes() -> None:
     assert command_line(shaped) == "fddps plan m.onnx --input-shape in/x=1x3 --batch-axis=in/y=1"
 
 
+@pytest.mark.parametrize("flag", ["-v", "-vvv", "-qv", "-q", "--verbose", "--quiet"])
+def test_the_recorded_command_drops_how_much_is_said(flag: str) -> None:
+    assert command_line(["plan", flag, "/a/m.onnx", flag]) == "fddps plan m.onnx"
+
+
 def test_a_device_without_enough_memory_says_what_would_fit() -> None:
     onnx.save(tiny_cnn(batch=8, size=64, channels=32), "big.onnx")
     line = refused(run("plan", "big.onnx", *V100, "--memory", "2MiB", "-o", "out.yaml"), "memory", "cuda:0", code=1)

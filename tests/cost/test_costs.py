@@ -12,7 +12,7 @@ from planner.cluster.types import Device
 from planner.cost.estimate import CostTable
 from planner.cost.flops import family, is_view, op_bytes, op_flops
 from planner.cost.keys import group_key
-from planner.cost.model import CostModel, group_memory_bytes
+from planner.cost.model import CostModel
 from planner.cost.profile import DISPATCH_KEY, Measurement, ProfileKey, ProfileTable
 from planner.cost.roofline import group_bytes, group_ns
 from planner.errors import ClusterError
@@ -284,14 +284,6 @@ def test_unknown_kind_is_an_error_only_if_it_must_be_estimated() -> None:
     assert CostTable(profile((device, group_key([op]), 5)), load_sheets()).group_ns([op], device).ns == 5
     with pytest.raises(ClusterError, match="nobody-knows"):
         CostTable(None, load_sheets()).group_ns([op], device)
-
-
-def test_group_memory_counts_weights_once_and_only_what_leaves() -> None:
-    b = Builder()
-    x = b.input("x", 10)
-    w = b.weight("w", 10)
-    b.op("Mul", [b.op("Add", [x, w], (10,)), w], (10,))
-    assert group_memory_bytes(b.contexts()) == (40, 40)
 
 
 def test_operators_with_bodies_are_told_apart_by_body_trips_and_captured_shapes() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -9,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from planner.cluster.cpu import usable_cores
 from planner.errors import ExecutionError, PlanError, UsageError
+from planner.launcher import apply
 from planner.launcher.apply import ApplyOptions, run_plan
 from planner.launcher.check import Checker, sigmoid_values
 from planner.launcher.planned_session import PlannedSession
@@ -194,6 +196,19 @@ def test_a_plan_object_needs_only_its_model(tmp_path: Path) -> None:
         assert [i.type for i in session.get_outputs()] == ["tensor(float)", "tensor(int64)"]
 
 
+def test_the_first_device_is_looked_for_only_where_the_unsplit_model_runs(tmp_path: Path) -> None:
+    model = perceptron(tmp_path)
+    plan = make_plan(model, 1)
+    absent = DeviceSpec(name="cuda:0", kind="no-such-kind", type="cuda", memory_bytes=1 << 50)
+    cluster = plan.cluster.model_copy(update={"devices": (absent, *plan.cluster.devices)})
+    queues = (DeviceQueue(device="cuda:0", segments=()), *plan.devices)
+    plan = plan.model_copy(update={"cluster": cluster, "devices": queues})
+    with PlannedSession(plan, model_path=model) as session:
+        session.smoke()
+        with pytest.raises(ExecutionError, match="cuda:0"):
+            session.reference_device()
+
+
 def test_memory_that_is_short_makes_sessions_share_weights(tmp_path: Path) -> None:
     model = perceptron(tmp_path)
     plan = make_plan(model)
@@ -208,9 +223,9 @@ def test_the_unsplit_model_that_cannot_load_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"nonsense")
     model = perceptron(tmp_path)
     with PlannedSession(make_plan(model), model_path=model) as session:
-        assert session.reference_device is not None
+        device = session.reference_device()
         with pytest.raises(ExecutionError, match=r"\(the unsplit model\) on cpu:0: could not be created"):
-            UnsplitSession(path, session.reference_device)
+            UnsplitSession(path, device)
 
 
 def test_an_output_may_be_listed_twice(tmp_path) -> None:
@@ -281,3 +296,30 @@ def test_what_a_sigmoid_makes_is_known(tmp_path) -> None:
     inputs, outputs = [value("x", TensorProto.FLOAT, [4])], [value("y", TensorProto.FLOAT, [4])]
     path = save(tmp_path, nodes, inputs, outputs)
     assert sigmoid_values(load_model(path).graph) == {"s"}
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e8m0fnu, np.float16])
+def test_the_second_input_of_a_verification_differs_for_every_type_of_float(dtype: type) -> None:
+    feeds = {"x": np.ones(3, dtype), "i": np.ones(3, np.int64)}
+    second, warnings = apply._second(None, feeds, ApplyOptions(), own_feeds=True)
+    assert warnings == () and second["x"].dtype == feeds["x"].dtype
+    assert (second["x"].astype(np.float32) == 0.5).all() and (second["i"] == 1).all()
+
+
+@pytest.mark.parametrize("feeds", [{"i": np.ones(3, np.int64)}, {"x": np.zeros(3, np.float32)}])
+def test_a_second_input_that_cannot_differ_is_said(feeds) -> None:
+    second, warnings = apply._second(None, feeds, ApplyOptions(), own_feeds=True)
+    assert second == feeds and len(warnings) == 1 and "one input" in warnings[0]
+
+
+def test_a_verification_on_integers_alone_says_so(tmp_path: Path) -> None:
+    value = helper.make_tensor_value_info
+    path = save(
+        tmp_path,
+        [node("Add", ["i", "i"], ["j"])],
+        [value("i", TensorProto.INT64, [4])],
+        [value("j", TensorProto.INT64, [4])],
+    )
+    given = {"i": np.arange(4, dtype=np.int64)}
+    result = run_plan(make_plan(path), ApplyOptions(model_path=path, verify=True, repeat=1), feeds=given)
+    assert result.verified and any("one input" in warning for warning in result.warnings)

@@ -66,7 +66,7 @@ class Fake:
         for number, lane in enumerate(lanes):
             nodes = onnx.load_from_string(lane.model).graph.node
             found.append(
-                LaneTimes(STEP_NS, {n.name: 1000 + len(n.name) for n in nodes} if number == kernels_of else {})
+                LaneTimes(STEP_NS, 7, {n.name: 1000 + len(n.name) for n in nodes} if number == kernels_of else {})
             )
         return found
 
@@ -105,6 +105,7 @@ def test_costs_of_all_groups_add_up_to_the_step(name: str, cluster: Cluster, fak
     # A run's own overhead is part of the step, and none of the operators'.
     overhead = ProfileTable({ProfileKey(kind, "cpu", DISPATCH_KEY): Measurement(5_000, 1, "0")})
     table, _ = run(model, cluster, jobs, overhead)
+    assert {entry.repeats for key, entry in table.entries.items() if "(" in key.key} == {7}
     total = count = 0
     for members in group_ops(model.graph, "cpu").members:
         key = module._key(model.graph, members, cluster.devices[0])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from planner.errors import InputError
-from planner.graph.paths import critical_path, is_topological, levels, links
+from planner.graph.paths import critical_path, levels, links
 from planner.graph.task_graph import CommCosts, Schedule, TaskGraph
 from planner.schedule.bare import load_bare, uniform_comm
 from planner.schedule.bounds import critical_path_bound_ns, lower_bound_ns, staggered_bound_ns, work_bound_ns
@@ -76,9 +76,6 @@ def test_paths() -> None:
     assert levels(adjacency).tolist() == [0, 1, 1, 2]
     assert critical_path(adjacency, np.array([1, 2, 5, 1]), np.array([4, 0, 0, 0])) == (0, 1, 3)
     assert critical_path(adjacency, np.array([1, 2, 5, 1]), np.array([0, 0, 0, 0])) == (0, 2, 3)
-    assert is_topological(2, np.array([0], np.int32), np.array([1], np.int32))
-    assert not is_topological(2, np.array([1], np.int32), np.array([0], np.int32))
-    assert not is_topological(2, np.array([0], np.int32), np.array([2], np.int32))
 
 
 def test_bare_instances_may_be_in_any_order() -> None:
