@@ -205,6 +205,10 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
         (("apply", "plan.yaml", "--model", "model.onnx", "--outputs", "./model.onnx"), "model.onnx"),
         (("apply", "plan.yaml", "--inputs", "in.npz", "--outputs", "in.npz"), "in.npz"),
         (("show", "plan.yaml", "--trace", "plan.yaml"), "plan.yaml"),
+        (("show", "plan.yaml", "--trace", "model.onnx"), "model.onnx"),
+        (("apply", "plan.yaml", "--trace", "model.onnx"), "model.onnx"),
+        (("apply", "plan.yaml", "--outputs", "./model.onnx"), "model.onnx"),
+        (("apply", "plan.yaml", "--model", "mlp.onnx", "--outputs", "model.onnx"), "model.onnx"),
     ],
 )
 def test_what_is_read_is_not_written_over(command: tuple[str, ...], lost: str) -> None:
@@ -212,6 +216,36 @@ def test_what_is_read_is_not_written_over(command: tuple[str, ...], lost: str) -
     before = Path(lost).read_bytes()
     refused(run(*command), lost, "written over", "another")
     assert Path(lost).read_bytes() == before
+
+
+@pytest.mark.parametrize("make", [os.link, os.symlink])
+def test_a_link_to_the_model_is_the_model(make: Callable[[str, str], None]) -> None:
+    make("model.onnx", "link")
+    before = Path("model.onnx").read_bytes()
+    for command in (("apply", "plan.yaml", "--outputs"), ("show", "plan.yaml", "--trace")):
+        refused(run(*command, "link"), "model.onnx", "written over")
+    assert Path("model.onnx").read_bytes() == before
+
+
+def test_external_weights_are_read_too() -> None:
+    onnx.save(tiny_cnn(), "big.onnx", save_as_external_data=True, location="big.data", size_threshold=0)
+    assert run("plan", "big.onnx", *V100, "-o", "big.yaml").exit_code == 0
+    before = Path("big.data").read_bytes()
+    for command in (
+        ("apply", "big.yaml", "--outputs", "big.data"),
+        ("show", "big.yaml", "--trace", "big.data"),
+        ("plan", "big.onnx", *V100, "--force", "-o", "big.data"),
+    ):
+        refused(run(*command), "big.data", "weights")
+    assert Path("big.data").read_bytes() == before
+
+
+def test_two_results_want_a_file_each(folder: Path) -> None:
+    Path("linked").symlink_to("o.x")
+    before = listing(folder)
+    for trace in ("o.x", "./o.x", "linked"):
+        refused(run("apply", "plan.yaml", "--outputs", "o.x", "--trace", trace), "--outputs", "--trace", "file each")
+    assert listing(folder) == before
 
 
 @pytest.mark.parametrize("options", [("-o", "out.yaml"), ("--batch", "2", "-o", "-")])
