@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from planner.cli.plan import command_line
-from tests.cli.support import V100, listing, refused, run
+from tests.cli.support import CPUS, V100, listing, refused, run
 from tests.models.small import tiny_cnn, tiny_mlp
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
@@ -179,6 +179,12 @@ def test_a_device_without_enough_memory_says_what_would_fit() -> None:
     assert "at least" in line
     assert "MiB of 2.0 MiB" in line
     assert "t4" in line
+
+
+@pytest.mark.parametrize(("devices", "words"), [(CPUS, ("operator '", "days")), (V100, ("tensor '", "bytes"))])
+def test_a_batch_that_takes_years_is_one_line(devices: tuple[str, ...], words: tuple[str, ...]) -> None:
+    onnx.save(tiny_cnn(), "cnn.onnx")
+    refused(run("plan", "cnn.onnx", *devices, "--batch", "999999999999", "-o", "out.yaml"), *words, "--batch")
 
 
 # --- files to write ---------------------------------------------------------------------------------------
