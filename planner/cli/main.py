@@ -16,7 +16,7 @@ import contextlib
 import importlib
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ import click
 
 from planner.cli.entry import end_at_once
 from planner.cli.terminal import ARGUMENTS, one_line
-from planner.errors import FddpsError, OutputError
+from planner.errors import FddpsError, OutputError, UsageError
 from planner.version import __version__
 
 # In the order in which a user meets them.
@@ -76,6 +76,17 @@ def _termination() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _refuse_nul(arguments: Sequence[str]) -> None:
+    """No shell passes one on, but whoever calls this from Python may; no file has one in its name.
+
+    Raises:
+        UsageError: if there is one.
+    """
+    for argument in arguments:
+        if "\0" in argument:
+            raise UsageError("has a NUL character", where=repr(argument), expected="text without one")
+
+
 def _stopped_by(problem: BaseException) -> KeyboardInterrupt | None:
     """What a signal raised, where a library wrapped it, as an import in C does."""
     inner: BaseException | None = problem
@@ -105,6 +116,7 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             with _termination():
+                _refuse_nul(ctx.meta[ARGUMENTS])
                 return super().invoke(ctx)
         except FddpsError as problem:
             click.echo(f"fddps: error: {one_line(str(problem))}", err=True)

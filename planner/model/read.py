@@ -67,6 +67,8 @@ def _deserialized(path: Path) -> ir.Model:
 
 
 def _parse(path: Path) -> onnx.ModelProto:
+    if "\0" in str(path):
+        raise ModelError("the path has a NUL character", where=repr(str(path)), expected="an ONNX file")
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             # Such a thing may have no end, and nothing could read it a second time when the plan is run.

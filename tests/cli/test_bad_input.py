@@ -12,9 +12,12 @@ import numpy as np
 import onnx
 import pytest
 
+import planner
 from planner.cli.plan import command_line
+from planner.errors import ModelError, OutputError, PlanError
+from planner.plan.files import read_plan, write_plan
 from tests.cli.support import CPUS, V100, listing, refused, run
-from tests.models.small import tiny_cnn, tiny_mlp
+from tests.models.small import GraphBuilder, tiny_cnn, tiny_mlp
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
 
@@ -185,6 +188,38 @@ def test_a_device_without_enough_memory_says_what_would_fit() -> None:
 def test_a_batch_that_takes_years_is_one_line(devices: tuple[str, ...], words: tuple[str, ...]) -> None:
     onnx.save(tiny_cnn(), "cnn.onnx")
     refused(run("plan", "cnn.onnx", *devices, "--batch", "999999999999", "-o", "out.yaml"), *words, "--batch")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("plan", "mo\0del.onnx", *CPUS),
+        ("plan", "model.onnx", *CPUS, "-o", "o\0.yaml"),
+        ("show", "pl\0an.yaml"),
+        ("apply", "plan.yaml", "--outputs", "o\0.npz"),
+        ("schedule", "t\0.jsonl"),
+    ],
+)
+def test_a_path_with_a_nul_is_none(command: tuple[str, ...]) -> None:
+    refused(run(*command), "\\x00", "NUL")
+
+
+def test_paths_with_a_nul_from_python() -> None:
+    with pytest.raises(ModelError, match="NUL"):
+        planner.plan("mo\0del.onnx", cpus=2)
+    with pytest.raises(PlanError, match="null"):
+        read_plan("pl\0an.yaml")
+    with pytest.raises(OutputError, match="null"):
+        write_plan(read_plan("plan.yaml"), "o\0.yaml", force=True)
+
+
+def test_an_operator_without_a_kernel_says_what_to_do() -> None:
+    g = GraphBuilder(0)
+    x = g.node("Cast", ["x"], to=onnx.TensorProto.BFLOAT16)
+    proto = g.model({"x": (2, 3)}, {g.node("Cast", [g.node("Add", [x, x])], to=onnx.TensorProto.FLOAT): (2, 3)})
+    onnx.save(proto, "half.onnx")
+    assert run("plan", "half.onnx", *CPUS, "-o", "half.yaml").exit_code == 0
+    refused(run("apply", "half.yaml"), "no kernel for Add(14)", "on CPU", "convert the model")
 
 
 # --- files to write ---------------------------------------------------------------------------------------
