@@ -17,12 +17,15 @@ From Python::
 from __future__ import annotations
 
 import importlib
-import inspect
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
+# As that of ``typing``, which takes 20 ms to import: the command line handles no signals before this file has run.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import inspect
+    from typing import Any
+
     from planner.api import plan as plan
     from planner.version import __version__ as __version__
 
@@ -35,6 +38,8 @@ class _CallableModule(ModuleType):
 
     @property
     def __signature__(self) -> inspect.Signature:
+        import inspect
+
         return inspect.signature(importlib.import_module("planner.api").plan)
 
 

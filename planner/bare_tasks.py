@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from planner.errors import InfeasibleError, InputError, UsageError
+from planner.safe_yaml import read_limited
 from planner.schedule.auto import auto
 from planner.schedule.bare import parse_bare
 from planner.schedule.planners import PLANNERS, find_planner
 
 Progress = Callable[[str, int, int], None]
+
+STDIN: Final = Path("-")
+# A graph of a million tasks takes about 60 MB.
+MAX_BYTES: Final = 2**30
 
 
 def schedule_file(
@@ -28,7 +34,7 @@ def schedule_file(
     """Schedule bare task graphs, one a line; see :mod:`planner.schedule.bare`.
 
     Args:
-        path: JSON lines.
+        path: JSON lines; ``-`` for standard input.
         planner: a planner that needs no model.
         effort: ``quick``, ``normal`` or ``thorough``; for ``auto``.
         seed: of the random choices of ``auto``.
@@ -52,7 +58,7 @@ def schedule_file(
     for position, (number, text) in enumerate(lines):
         where = f"{path.name}:{number}"
         try:
-            line = json.loads(text)
+            line = json.loads(text, object_pairs_hook=partial(_object, where=where))
         except (ValueError, RecursionError) as problem:
             raise InputError(f"no JSON: {problem}", where=where, expected="one JSON object a line") from None
         bare = parse_bare(line, processors=processors, where=where)
@@ -66,15 +72,40 @@ def schedule_file(
     progress("scheduled", len(lines), len(lines))
 
 
+def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+    """A JSON object; of a key that occurs twice, JSON readers silently take the last value."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"the key {twice[:60]!r} occurs twice", where=where, expected="each key once")
+    return found
+
+
 def _read_lines(path: Path) -> list[tuple[int, str]]:
     """Lines that are not empty, with their numbers."""
+    data = _read(path)
+    if len(data) > MAX_BYTES:
+        raise InputError("too large", where=str(path), expected=f"at most {MAX_BYTES} bytes of JSON lines")
     try:
-        text = path.read_text(encoding="utf-8")
+        # With or without the byte order mark that some editors write.
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError("no text in UTF-8", where=path.name, expected="JSON lines") from None
-    except OSError as problem:
-        raise InputError(f"cannot be read: {problem.strerror}", where=str(path), next_step="check the path") from None
     found = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not found:
         raise InputError("holds no task graph", where=path.name, expected="one JSON object a line")
     return found
+
+
+def _read(path: Path) -> bytes:
+    """The bytes, and one more than there may be at most of what is longer."""
+    if path == STDIN and sys.stdin is not None:
+        return sys.stdin.buffer.read(MAX_BYTES + 1)
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            # Such a thing may have no end, or nobody writes to it.
+            raise InputError("is a device or a pipe", where=str(path), expected="a file, or - for standard input")
+        return read_limited(path, MAX_BYTES)
+    except OSError as problem:
+        raise InputError(f"cannot be read: {problem.strerror}", where=str(path), next_step="check the path") from None

@@ -53,7 +53,7 @@ def test_every_package_is_listed(config: configparser.ConfigParser) -> None:
 
 
 def test_command_is_declared(config: configparser.ConfigParser) -> None:
-    assert config["options.entry_points"]["console_scripts"].split() == ["fddps", "=", "planner.cli.main:main"]
+    assert config["options.entry_points"]["console_scripts"].split() == ["fddps", "=", "planner.cli.entry:run"]
 
 
 def test_every_third_party_import_is_declared(config: configparser.ConfigParser) -> None:

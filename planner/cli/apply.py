@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import FILE, SecondsType, refuse_same_file, split_pairs, with_terminal
+from planner.cli.options import (
+    FILE,
+    SecondsType,
+    refuse_files_of_plan,
+    refuse_same_file,
+    refuse_same_output,
+    split_pairs,
+    with_terminal,
+)
 from planner.cli.terminal import Terminal
 from planner.errors import OutputError, UsageError, VerificationError
 
@@ -57,8 +65,9 @@ def command(
                 raise OutputError(
                     "there is no such folder", where=str(written), next_step="name a file in an existing one"
                 )
-            others = (inputs, given["model_path"], outputs if option == "--trace" else None)
-            refuse_same_file(written, f"name another one with {option}", plan, *others)
+            refuse_same_file(written, f"name another one with {option}", inputs)
+            refuse_files_of_plan(written, f"name another one with {option}", plan, given["model_path"])
+    refuse_same_output(("--outputs", outputs), ("--trace", trace))
     _check_together(given, trace)
     feeds = load_npz(inputs) if inputs is not None else None
     options = _options(given)

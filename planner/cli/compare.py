@@ -118,7 +118,7 @@ def _check_output(output: Path, model: Path, given: dict[str, Any], force: bool)
         raise UsageError(f"'{output.name}'", where="-o", expected="a name that ends in .json or .csv")
     profile = None if given["profile"] is None else Path(given["profile"])
     refuse_same_file(
-        output, "name another one with -o", model, given["inputs"], given["cluster"], profile, given["cache"]
+        output, "name another one with -o", given["inputs"], given["cluster"], profile, given["cache"], model=model
     )
     check_new_file(output, force=force)
 

@@ -6,18 +6,25 @@ shell completion are quick.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    # As the console script does, before anything else is imported.
+    from planner.cli.entry import run
+
+    run()
+
 import contextlib
 import importlib
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, Final
 
 import click
 
+from planner.cli.entry import end_at_once
 from planner.cli.terminal import ARGUMENTS, one_line
-from planner.errors import FddpsError, OutputError
+from planner.errors import FddpsError, OutputError, UsageError
 from planner.version import __version__
 
 # In the order in which a user meets them.
@@ -48,7 +55,10 @@ class _Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def _termination() -> Iterator[None]:
-    """SIGTERM, which job schedulers and ``timeout`` send, removes temporary files as Ctrl-C does."""
+    """SIGTERM, which job schedulers and ``timeout`` send, removes temporary files as Ctrl-C does.
+
+    From here on there is something to tidy up: what ended the console script at once is an exception now.
+    """
 
     def terminate(number: int, frame: FrameType | None) -> None:
         raise _Terminated
@@ -56,11 +66,35 @@ def _termination() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, terminate)
+    handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, terminate)}
+    if signal.getsignal(signal.SIGINT) is end_at_once:
+        handlers[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _refuse_nul(arguments: Sequence[str]) -> None:
+    """No shell passes one on, but whoever calls this from Python may; no file has one in its name.
+
+    Raises:
+        UsageError: if there is one.
+    """
+    for argument in arguments:
+        if "\0" in argument:
+            raise UsageError("has a NUL character", where=repr(argument), expected="text without one")
+
+
+def _stopped_by(problem: BaseException) -> KeyboardInterrupt | None:
+    """What a signal raised, where a library wrapped it, as an import in C does."""
+    inner: BaseException | None = problem
+    for _ in range(20):
+        if inner is None or isinstance(inner, KeyboardInterrupt):
+            return inner
+        inner = inner.__cause__ or inner.__context__
+    return None
 
 
 class _Commands(click.Group):
@@ -82,6 +116,7 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             with _termination():
+                _refuse_nul(ctx.meta[ARGUMENTS])
                 return super().invoke(ctx)
         except FddpsError as problem:
             click.echo(f"fddps: error: {one_line(str(problem))}", err=True)
@@ -101,9 +136,8 @@ class _Commands(click.Group):
             click.echo(f"fddps: error: {one_line(where)}{problem.strerror or problem}", err=True)
             ctx.exit(OutputError.exit_code)
         except Exception as problem:
-            # A library may wrap what the signal raised.
-            stopped = problem.__cause__ or problem.__context__
-            if not isinstance(stopped, KeyboardInterrupt):
+            stopped = _stopped_by(problem)
+            if stopped is None:
                 raise
             terminated = isinstance(stopped, _Terminated)
             click.echo("fddps: terminated" if terminated else "fddps: interrupted", err=True)
@@ -127,7 +161,3 @@ def main() -> None:
     Exit codes: 0 done; 1 a negative answer (plans differ, verification failed, nothing fits); 2 usage,
     configuration or files; 130 interrupted by Ctrl-C; 143 terminated.
     """
-
-
-if __name__ == "__main__":
-    main(prog_name="fddps")

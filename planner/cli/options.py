@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from planner.cli.terminal import Terminal, set_up_logging
-from planner.errors import OutputError, UsageError
+from planner.errors import OutputError, PlanError, UsageError
 from planner.graph import jit
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -120,26 +121,89 @@ def parse_axes(values: Iterable[str]) -> dict[str, int]:
     return axes
 
 
-def refuse_same_file(output: Path, option: str, *used: Path | None) -> None:
+def refuse_same_file(output: Path, option: str, *used: Path | None, model: Path | None = None) -> None:
     """Refuse to write over a file that the command reads.
 
     Args:
         output: where a result is to go.
         option: the option that says so.
         used: files that are read; None for one that was not given.
+        model: a model that is read; the files that hold its weights are, too.
 
     Raises:
-        OutputError: if ``output`` is one of them.
+        UsageError: if ``output`` is one of them.
     """
+    _refuse(output, option, "it would be written over, and is read", [*used, model])
+    # What is not there yet is no weights; a model is not parsed for nothing.
+    if model is not None and os.path.isfile(output):
+        from planner.model.read import external_files
+
+        _refuse(output, option, "it would be written over, and holds the model's weights", external_files(model))
+
+
+def refuse_files_of_plan(output: Path, option: str, plan: Path, model: Path | None = None) -> None:
+    """Refuse to write over a plan, the model that it names, or the weights of that.
+
+    Args:
+        output: where a result is to go.
+        option: the option that says so.
+        plan: the plan's file.
+        model: the model that is read in place of the plan's.
+
+    Raises:
+        UsageError: if ``output`` is one of them.
+        PlanError: if ``output`` is there already, and the plan cannot be read.
+    """
+    from planner.plan.files import plan_model_path, read_plan
+
+    refuse_same_file(output, option, plan, model=model)
+    if not os.path.isfile(output):
+        return
+    try:
+        # Also where it would not be read without --allow-outside, or not at all: it is the plan's nevertheless.
+        named = plan_model_path(read_plan(plan), plan, allow_outside=True)
+    except PlanError as problem:
+        if ":model.path" in problem.where:
+            return  # no path at all
+        raise
+    refuse_same_file(output, option, model=named)
+
+
+def refuse_same_output(first: tuple[str, Path | None], second: tuple[str, Path | None]) -> None:
+    """Refuse two results in one file: the later one would replace the other.
+
+    Args:
+        first: an option and its file, None if it was not given.
+        second: another one.
+
+    Raises:
+        UsageError: if both are given and name the same file.
+    """
+    if first[1] is not None and second[1] is not None and _same_file(first[1], second[1]):
+        raise UsageError(
+            f"both {first[0]} and {second[0]} would write it",
+            where=str(second[1]),
+            expected="a file each",
+            next_step=f"name another one with {second[0]}",
+        )
+
+
+def _refuse(output: Path, option: str, why: str, used: Iterable[Path | None]) -> None:
     for path in used:
-        try:
-            same = path is not None and output.samefile(path)
-        except OSError:
-            continue  # not there: reading or writing it will say so
-        if same:
-            raise OutputError(
-                "it would be written over, and is read", where=str(path), expected="another file", next_step=option
-            )
+        if path is not None and _same_file(output, path):
+            raise UsageError(why, where=str(path), expected="another file", next_step=option)
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, through links of any kind; either may not be there yet."""
+    try:
+        if os.path.exists(one) and not os.path.isfile(one):
+            return False  # /dev/null may be read and written, and by several
+        if os.path.realpath(one) == os.path.realpath(other):
+            return True
+        return one.samefile(other)
+    except (OSError, ValueError):
+        return False  # not there, or no path: reading or writing it will say so
 
 
 def check_new_file(output: Path, *, force: bool) -> None:
@@ -148,8 +212,6 @@ def check_new_file(output: Path, *, force: bool) -> None:
     Raises:
         OutputError: if the folder is not there or cannot be written, or the file exists and is not to be replaced.
     """
-    import os
-
     folder = output.absolute().parent
     if output.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise OutputError("no file can be written there", where=str(output), next_step="check the path")

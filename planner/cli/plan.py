@@ -77,8 +77,8 @@ def command(terminal: Terminal, model: Path, output: str, **given: Any) -> None:
         raise UsageError("--json and -o - both want standard output", expected="one of them")
     if output != _STDOUT and not given["check"]:
         profile = None if given["profile"] is None else Path(given["profile"])
-        read = (model, given["inputs"], given["cluster"], profile, given["cache"])
-        refuse_same_file(Path(output), "name another one with -o", *read)
+        read = (given["inputs"], given["cluster"], profile, given["cache"])
+        refuse_same_file(Path(output), "name another one with -o", *read, model=model)
     before = _before(Path(output), check=given["check"], force=given["force"], to_file=output != _STDOUT)
     outcome = _outcome(terminal, model, Path() if output == _STDOUT else Path(output).parent, given)
     # Those of the plan are said with it.

@@ -38,7 +38,7 @@ def command(terminal: Terminal, model: Path, output: Path | None, **given: Any) 
     if output == Path("-"):
         raise UsageError("a profile is added to while it is made", where="-o -", expected="a file")
     if output is not None:
-        refuse_same_file(output, "name another one with -o", model, given["inputs"])
+        refuse_same_file(output, "name another one with -o", given["inputs"], model=model)
     hardware = find_hardware(DeviceChoice(gpus=given["gpus"], cpus=given["cpus"]))
     store = ProfileStore(output or default_cache(), terminal.note, strict=output is not None)
     before = store.read()

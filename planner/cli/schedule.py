@@ -16,12 +16,13 @@ Examples:
   fddps schedule tasks.jsonl --processors 4 --planner heft -o -
 
 \b
-A line of TASKS is a JSON object:
+TASKS: a file, or - for standard input. A line is a JSON object:
   {"name": "a", "processors": 2, "weights": [3, 4], "edges": [[0, 1, 5]]}
 The delay of an edge counts between processors. Optional: weights as one list a device kind, with
 kinds (of each processor); memory (of each task) and memory_limit; node_of (of each processor) and
 remote_factor (of delays between nodes); together (a number of each task, or null: tasks of the same
-number run on one processor).
+number run on one processor). Passed over: optimal_length, optimum, best_known, lower_bound, seed,
+source and comment.
 """
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from planner.cli.options import FILE, refuse_same_file, with_terminal
+from planner.cli.options import FILE, refuse_files_of_plan, with_terminal
 from planner.cli.terminal import Terminal, chart_width
 
 _EPILOG = """\b
@@ -35,7 +35,7 @@ def command(terminal: Terminal, plan: Path, trace: Path | None, width: int | Non
     from planner.simulate.timeline import device_bars, link_bars
 
     if trace is not None:
-        refuse_same_file(trace, "name another one with --trace", plan)
+        refuse_files_of_plan(trace, "name another one with --trace", plan)
     loaded = read_plan(plan)
     result = simulate(loaded)
     if trace is not None:

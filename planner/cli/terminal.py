@@ -72,7 +72,12 @@ class Terminal:
 
     def result(self, data: dict[str, Any]) -> None:
         """The one JSON object, alone on standard output; JSON has no infinity, so such a number is null."""
-        click.echo(json.dumps(_finite(data), ensure_ascii=False, allow_nan=False))
+        text = json.dumps(_finite(data), ensure_ascii=False, allow_nan=False)
+        if _is_unicode(text):
+            click.echo(text)
+        else:
+            # Half a character, as names of files that are no UTF-8 have it: only its escape can be printed.
+            click.echo(json.dumps(_finite(data), allow_nan=False))
 
     @contextlib.contextmanager
     def progress(self) -> Iterator[Callable[[str, int, int], None]]:
@@ -95,6 +100,14 @@ def _finite(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [_finite(value) for value in data]
     return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def set_up_logging(verbosity: int) -> None:

@@ -65,7 +65,7 @@ def command(terminal: Terminal, model: Path, output: Path, **given: Any) -> None
         raise UsageError("a description cannot be run", where="--cluster", expected="--cpus or --gpus")
     if output == Path("-"):
         raise UsageError("a plan is written after every round", where="-o -", expected="a file")
-    refuse_same_file(output, "name another one with -o", model, given["inputs"], given["cache"])
+    refuse_same_file(output, "name another one with -o", given["inputs"], given["cache"], model=model)
     check_target(output, force=given["force"])
     before = read_plan(output) if output.exists() and not given["force"] else None
     most = parse_sizes(given["max_memory"])

@@ -51,6 +51,7 @@ def command(terminal: Terminal, plan: Path, model_path: Path | None, no_model: b
 def _against_model(plan: Plan, path: Path, allow_outside: bool) -> list[str]:
     from planner.errors import PlanError
     from planner.partition.coverage import coverage_violations, digest_violations, file_violations
+    from planner.partition.handovers import transfer_violations
     from planner.partition.segments import load_plan_model, plan_splits
     from planner.partition.split_graph import build_split_graph
 
@@ -62,4 +63,6 @@ def _against_model(plan: Plan, path: Path, allow_outside: bool) -> list[str]:
         split = build_split_graph(model, plan_splits(plan))
     except PlanError as problem:
         return [str(problem)]
-    return [*file_violations(plan, path), *coverage_violations(plan, model, split)]
+    uncovered = coverage_violations(plan, model, split)
+    # Where tasks are not what and where they should be, transfers are wrong for that reason.
+    return [*file_violations(plan, path), *(uncovered or transfer_violations(plan, split.graph))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,13 +36,7 @@ def read_model(path: Path, *, allow_outside: bool = False) -> ir.Model:
         ModelError: if the file is missing or no ONNX model, is newer than ONNX Runtime takes, has a cycle, or its
             external data is missing or lies outside its folder.
     """
-    proto = _parse(path)
-    _check_versions(proto, path)
-    densify(proto)
-    try:
-        model = ir.serde.deserialize_model(proto)
-    except ir.serde.SerdeError as error:
-        raise _broken(path, str(error.__cause__ or error)) from None
+    model = _deserialized(path)
     _place_external(model, path.parent, allow_outside=allow_outside)
     _inline(model)
     _lift_body_weights(model)
@@ -52,7 +47,28 @@ def read_model(path: Path, *, allow_outside: bool = False) -> ir.Model:
     return model
 
 
+def external_files(path: Path) -> tuple[Path, ...]:
+    """Files beside the model's own that hold weights of it; none for what is no model."""
+    try:
+        model = _deserialized(path)
+    except ModelError:
+        return ()
+    return tuple(dict.fromkeys(path.parent / os.fspath(tensor.location) for tensor in _external_tensors(model)))
+
+
+def _deserialized(path: Path) -> ir.Model:
+    proto = _parse(path)
+    _check_versions(proto, path)
+    densify(proto)
+    try:
+        return ir.serde.deserialize_model(proto)
+    except ir.serde.SerdeError as error:
+        raise _broken(path, str(error.__cause__ or error)) from None
+
+
 def _parse(path: Path) -> onnx.ModelProto:
+    if "\0" in str(path):
+        raise ModelError("the path has a NUL character", where=repr(str(path)), expected="an ONNX file")
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             # Such a thing may have no end, and nothing could read it a second time when the plan is run.
@@ -143,14 +159,19 @@ def _tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
                 yield attribute.as_tensor()
 
 
-def _place_external(model: ir.Model, folder: Path, *, allow_outside: bool) -> None:
+def _external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
     graphs = [model.graph, *(function.graph for function in model.functions.values())]
     for outer in graphs:
         for graph in _graphs(outer):
             for tensor in _tensors(graph):
                 if isinstance(tensor, ir.ExternalTensor):
-                    check_external(tensor, folder, allow_outside=allow_outside)
-                    tensor.base_dir = folder
+                    yield tensor
+
+
+def _place_external(model: ir.Model, folder: Path, *, allow_outside: bool) -> None:
+    for tensor in _external_tensors(model):
+        check_external(tensor, folder, allow_outside=allow_outside)
+        tensor.base_dir = folder
 
 
 def _inline(model: ir.Model) -> None:

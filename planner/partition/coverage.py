@@ -12,7 +12,7 @@ from planner.plan.schema import Plan
 
 
 def coverage_violations(plan: Plan, model: LoadedModel, split: SplitGraph) -> list[str]:
-    """Rules that the plan breaks against the model: digest, coverage, order inside devices.
+    """Rules that the plan breaks against the model: digest, inputs, coverage, order inside devices.
 
     Args:
         plan: the plan.
@@ -23,6 +23,14 @@ def coverage_violations(plan: Plan, model: LoadedModel, split: SplitGraph) -> li
         One line a violation, empty if there is none.
     """
     found = [*digest_violations(plan, model), *_input_violations(plan, model)]
+    found.extend(_task_violations(plan, split))
+    found.extend(_order_violations(plan, split))
+    return found
+
+
+def _task_violations(plan: Plan, split: SplitGraph) -> list[str]:
+    """Tasks that are in no segment, in two, or not the model's."""
+    found = []
     tasks = [op.name for op in task_ops(split.graph)]
     seen: dict[str, str] = {}
     known = set(tasks)
@@ -36,7 +44,6 @@ def coverage_violations(plan: Plan, model: LoadedModel, split: SplitGraph) -> li
                     found.append(f"{where}: task {task[:80]!r} is also in segment {seen[task]}")
                 seen.setdefault(task, segment.id)
     found.extend(f"task {task[:80]!r} is in no segment" for task in tasks if task not in seen)
-    found.extend(_order_violations(plan, split))
     return found
 
 
@@ -62,7 +69,7 @@ def file_violations(plan: Plan, path: Path) -> list[str]:
 
 
 def _input_violations(plan: Plan, model: LoadedModel) -> list[str]:
-    """Inputs that the plan describes, and that are not the model's; one that no operator reads does no harm."""
+    """Inputs that the plan describes otherwise than the model; one that no operator reads does no harm."""
     found = []
     for name, spec in plan.inputs.items():
         if name in model.graph.inputs:
@@ -71,7 +78,8 @@ def _input_violations(plan: Plan, model: LoadedModel) -> list[str]:
                 found.append(f"inputs.{name[:80]}: the type is {spec.dtype[:80]!r}, and the model's is {dtype!r}")
         elif name not in model.original_inputs:
             found.append(f"inputs: the model has no input {name[:80]!r}")
-    return found
+    lacking = [name for name in model.graph.inputs if name not in plan.inputs]
+    return [*found, *(f"inputs: the model's input {name[:80]!r} is missing" for name in lacking)]
 
 
 def _order_violations(plan: Plan, split: SplitGraph) -> list[str]:

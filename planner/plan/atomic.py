@@ -31,8 +31,9 @@ def write_text_atomically(path: Path, text: str) -> None:
 def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
     """Write a file beside its final place, then rename it into place.
 
-    A symbolic link is followed, so that it keeps pointing where it did. What is no regular file (``/dev/null``, a
-    pipe) is written to and never renamed over: root would replace the device itself, for all programs.
+    A symbolic link is followed, so that it keeps pointing where it did; a loop of links is refused. What is no regular
+    file (``/dev/null``, a pipe) is written to and never renamed over: root would replace the device itself, for all
+    programs.
 
     Args:
         path: the file.
@@ -42,8 +43,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
         OutputError: if the file cannot be written.
     """
     try:
-        # Not Path.resolve: a link to itself is no OSError there. It leads nowhere, so it is what gets replaced.
-        target = Path(os.path.realpath(path))
+        target = _resolved(path)
         if target.exists() and not target.is_file():
             _pour(target, write)
         else:
@@ -55,6 +55,21 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
             expected="a file in an existing folder that you may write to",
             next_step="name another one",
         ) from None
+
+
+def _resolved(path: Path) -> Path:
+    """Where links lead, whether something is there or not.
+
+    Raises:
+        OSError: if they lead in a loop, or it is no path at all.
+    """
+    try:
+        # Path.resolve and realpath take a link to itself for a file; only looking at it tells.
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(path)
+        return Path(os.path.realpath(path))
+    except ValueError as problem:  # a NUL
+        raise OSError(str(problem)) from None
 
 
 def _pour(target: Path, write: Callable[[IO[bytes]], None]) -> None:

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import Final
 
 from planner.errors import PlanError
-from planner.plan.schema import DeviceSpec, Plan
+from planner.plan.schema import DeviceSpec, Plan, TransferSpec
+
+# No system counts so many.
+_MOST_CORES: Final = 2**16
 
 
 def violations(plan: Plan) -> list[str]:
@@ -18,9 +22,11 @@ def violations(plan: Plan) -> list[str]:
     return [
         *_cluster(plan),
         *_links(plan),
+        *_members(plan),
         *_merged(plan),
         *_splits(plan),
         *_queues(plan),
+        *_unknown_ends(plan),
         *_transfers(plan),
         *_names(plan),
         *_deadlock(plan),
@@ -28,7 +34,7 @@ def violations(plan: Plan) -> list[str]:
 
 
 def require_runnable(plan: Plan, where: str) -> None:
-    """Refuse a plan that cannot be run whatever its model is: a device or a segment is wrong, or it deadlocks.
+    """Refuse a plan that cannot be run whatever its model is: it names what is not there, or it deadlocks.
 
     What only predictions need (links between all devices, say) is not asked for: anyone may write a plan.
 
@@ -39,7 +45,7 @@ def require_runnable(plan: Plan, where: str) -> None:
     Raises:
         PlanError: with the first of them.
     """
-    found = [*_cluster(plan), *_queues(plan), *_deadlock(plan)]
+    found = [*_cluster(plan), *_members(plan), *_queues(plan), *_unknown_ends(plan), *_deadlock(plan)]
     if found:
         more = f" (and {len(found) - 1} more, see `fddps validate`)" if len(found) > 1 else ""
         raise PlanError(found[0] + more, where=where, next_step="correct the file, or plan again")
@@ -110,6 +116,9 @@ def _cluster(plan: Plan) -> Iterator[str]:
             yield f"cluster.devices: {device.name!r} has no memory"
         for core in _repeated(map(str, device.cores)):
             yield f"cluster.devices: {device.name!r} has the core {core} twice"
+        for number in device.cores:
+            if not 0 <= number < _MOST_CORES:
+                yield f"cluster.devices: {device.name!r} has the core {number}, and cores are 0 to {_MOST_CORES - 1}"
 
 
 def _links(plan: Plan) -> Iterator[str]:
@@ -132,6 +141,14 @@ def _links(plan: Plan) -> Iterator[str]:
                 yield f"cluster.links: there is no link from {src!r} to {dst!r}"
 
 
+def _members(plan: Plan) -> Iterator[str]:
+    names = {device.name for device in plan.cluster.devices}
+    for merged in plan.cluster.devices:
+        for name in merged.members:
+            if name not in names or name == merged.name:
+                yield f"cluster.devices: {merged.name!r} spans {name!r}, which is no other device"
+
+
 def _merged(plan: Plan) -> Iterator[str]:
     devices = {device.name: device for device in plan.cluster.devices}
     used = {queue.device for queue in plan.devices if queue.segments}
@@ -140,9 +157,7 @@ def _merged(plan: Plan) -> Iterator[str]:
             continue
         members = [devices[name] for name in merged.members if name in devices]
         for name in merged.members:
-            if name not in devices or name == merged.name:
-                yield f"cluster.devices: {merged.name!r} spans {name!r}, which is no other device"
-            elif name in used and merged.name in used:
+            if name in used and merged.name in used and name != merged.name:
                 yield f"devices: {merged.name!r} and its member {name!r} both have segments, on the same cores"
         yield from _merged_fields(merged, members)
 
@@ -191,18 +206,28 @@ def _queues(plan: Plan) -> Iterator[str]:
         yield f"devices: the task {name!r} occurs twice"
 
 
+def transfer_place(transfer: TransferSpec) -> str:
+    """Which transfer a violation is about."""
+    return f"transfers: {transfer.tensor!r} from {transfer.src!r} to {transfer.dst!r}"
+
+
+def _unknown_ends(plan: Plan) -> Iterator[str]:
+    segments = {segment.id for queue in plan.devices for segment in queue.segments}
+    for transfer in plan.transfers:
+        for end in dict.fromkeys((transfer.src, transfer.dst)):
+            if end not in segments:
+                yield f"{transfer_place(transfer)}: there is no segment {end!r}"
+
+
 def _transfers(plan: Plan) -> Iterator[str]:
     device_of = {segment.id: queue.device for queue in plan.devices for segment in queue.segments}
     links = {(link.src, link.dst) for link in plan.cluster.links}
     names = {device.name for device in plan.cluster.devices}
     sent = set()
     for transfer in plan.transfers:
-        place = f"transfers: {transfer.tensor!r} from {transfer.src!r} to {transfer.dst!r}"
-        unknown = [end for end in dict.fromkeys((transfer.src, transfer.dst)) if end not in device_of]
-        for end in unknown:
-            yield f"{place}: there is no segment {end!r}"
-        if unknown:
+        if transfer.src not in device_of or transfer.dst not in device_of:
             continue
+        place = transfer_place(transfer)
         src, dst = device_of[transfer.src], device_of[transfer.dst]
         if src == dst:
             yield f"{place}: both are on {src!r}, which needs no transfer"

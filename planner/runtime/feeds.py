@@ -6,6 +6,7 @@ import os
 import tokenize
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, Final
@@ -90,6 +91,9 @@ def load_npz(path: str | Path) -> dict[str, Array]:
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise InputError("holds a single array", where=where, expected=expected)
         with archive:
+            twice = next((name for name, count in Counter(archive.files).items() if count > 1), None)
+            if twice is not None:
+                raise InputError(f"'{twice}' is in it twice", where=where, expected="one array an input")
             arrays = {name: archive[name] for name in archive.files}
     except OSError as problem:
         raise InputError(f"cannot be read: {problem.strerror or problem}", where=where, expected=expected) from None

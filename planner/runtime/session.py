@@ -42,6 +42,8 @@ _FAILED_NODE: Final = re.compile(r"while running (\S+) node\. Name:'([^']*)'")
 # Where what ONNX Runtime raises comes to the surface.
 _OUR_CODE: Final = ("planner", "onnxruntime", "numpy", "ml_dtypes")
 _OUT_OF_MEMORY: Final = re.compile(r"bad_alloc|[Ff]ailed to allocate memory|out of memory|OutOfMemory", re.IGNORECASE)
+_NO_KERNEL: Final = re.compile(r"NOT_IMPLEMENTED.*implementation for (\S+) node")
+_NO_OPERATOR: Final = re.compile(r"(\S+?)(?:\(-?\d+\))? is not a registered function/op|No Op registered for (\S+)")
 _REQUESTED: Final = re.compile(r"requested buffer of size (\d+)")
 # By default the arena doubles: a model of 16 GB would take 32 GB.
 _CUDA_OPTIONS: Final = {"arena_extend_strategy": "kSameAsRequested"}
@@ -294,7 +296,23 @@ def execution_error(problem: BaseException, segment: str, device: LocalDevice, v
         )
     node = _FAILED_NODE.search(text)
     operator = f" in {node[1]} '{node[2]}'" if node else ""
-    return ExecutionError(f"{verb}{operator}: {text[:600]}", where=where)
+    return ExecutionError(f"{verb}{operator}: {text[:600]}", where=where, next_step=_next_step(text, device))
+
+
+def _next_step(text: str, device: LocalDevice) -> str:
+    """What to do about an operator that ONNX Runtime does not have; nothing for other errors."""
+    provider = "CUDA" if device.type == "cuda" else "CPU"
+    if missing := _NO_KERNEL.search(text):
+        return (
+            f"this ONNX Runtime has no kernel for {missing[1]} of these types on {provider}: convert the model to "
+            "types that it has one for (float32, say), or use another build of ONNX Runtime"
+        )
+    if unknown := _NO_OPERATOR.search(text):
+        return (
+            f"this ONNX Runtime does not know {unknown[1] or unknown[2]}, and fddps loads no libraries of custom "
+            "operators: export the model without it, or with it as a function of standard operators"
+        )
+    return ""
 
 
 def _is_numeric(value: Any) -> bool:

@@ -29,20 +29,20 @@ _LARGEST: Final = 2**53
 # Delays are multiplied by 2**20, and many may add up on a path.
 _LONGEST_DELAY: Final = 2**40
 _MOST_PROCESSORS: Final = 4096
-_KEYS: Final = frozenset(
-    (
-        "name",
-        "processors",
-        "weights",
-        "edges",
-        "kinds",
-        "memory",
-        "memory_limit",
-        "node_of",
-        "remote_factor",
-        "together",
-    )
+_KEYS: Final = (
+    "name",
+    "processors",
+    "weights",
+    "edges",
+    "kinds",
+    "memory",
+    "memory_limit",
+    "node_of",
+    "remote_factor",
+    "together",
 )
+# What collections of task graphs say about a line, and a schedule does not depend on.
+_IGNORED: Final = ("optimal_length", "optimum", "best_known", "lower_bound", "seed", "source", "comment")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,10 +100,7 @@ def parse_bare(line: Any, *, processors: int | None = None, where: str = "") -> 
     if not isinstance(line, Mapping):
         raise InputError(f"a {type(line).__name__}", where=where, expected="a JSON object with weights and edges")
     where = where or str(line.get("name", "instance"))
-    for key in line:
-        near = difflib.get_close_matches(str(key), _KEYS, 1, 0.85)
-        if key not in _KEYS and near:
-            raise InputError(f"no key {_short(key)} is known", where=where, expected=f"perhaps '{near[0]}'")
+    _check_keys(line, where)
     missing = [key for key in ("weights", "edges") if key not in line]
     if missing:
         raise InputError(f"no '{missing[0]}'", where=where, expected="weights and edges")
@@ -143,8 +140,7 @@ def parse_bare(line: Any, *, processors: int | None = None, where: str = "") -> 
         weights_only=True,
         together=_together(line, n, order, where),
     )
-    name = "" if line.get("name") is None else str(line["name"])
-    return BareProblem(name, graph, _comm(line, count, factor, where), order, limit, scale)
+    return BareProblem(_name(line, where), graph, _comm(line, count, factor, where), order, limit, scale)
 
 
 def uniform_comm(devices: int, ns_per_mib: int = 2**20, latency_ns: int = 0) -> CommCosts:
@@ -157,6 +153,29 @@ def _short(value: Any) -> str:
     """A stranger's value in a message."""
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**40 else "a number of very many digits"
     return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def _check_keys(line: Mapping[str, Any], where: str) -> None:
+    """A key that is passed over silently is a limit that does not hold."""
+    known = (*_KEYS, *_IGNORED)
+    for key in line:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, 1, 0.7)
+            next_step = f"perhaps '{near[0]}' is meant" if near else "leave it out, or call it 'comment'"
+            expected = f"one of {', '.join(_KEYS)}; passed over: {', '.join(_IGNORED)}"
+            raise InputError(f"the key {_short(key)} is not known", where=where, expected=expected, next_step=next_step)
+
+
+def _name(line: Mapping[str, Any], where: str) -> str:
+    """The instance's name, which goes into a file in UTF-8."""
+    name = "" if line.get("name") is None else str(line["name"])
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{_short(name)} is no text", where=f"{where}:name", expected="characters of Unicode"
+        ) from None
+    return name
 
 
 def _processors(line: Mapping[str, Any], given: int | None, where: str) -> int:

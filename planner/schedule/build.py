@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pydantic import ValidationError
+
 from planner.cluster.types import Cluster, Device
+from planner.errors import UsageError
 from planner.graph.op_graph import Op
 from planner.model.types import LoadedModel
 from planner.plan.schema import (
@@ -66,7 +69,24 @@ def build_plan(draft: Draft, model: LoadedModel, header: Header) -> tuple[Plan, 
         draft: a complete candidate.
         model: the model it splits.
         header: everything else.
+
+    Raises:
+        UsageError: if a number is larger than a plan can hold.
     """
+    try:
+        return _predicted(_plan(draft, model, header), draft, _segment_ids(draft))
+    except ValidationError as problem:
+        first = problem.errors(include_url=False)[0]
+        raise UsageError(
+            f"{first['input']!r} is more than a plan can hold",
+            where=".".join(map(str, first["loc"])),
+            expected="sizes and times of at most 2**53 bytes and ns",
+            next_step="use a smaller --batch, or check --input-shape",
+        ) from None
+
+
+def _plan(draft: Draft, model: LoadedModel, header: Header) -> Plan:
+    """The plan without predictions."""
     ids = _segment_ids(draft)
     empty = Predictions(
         step_ns=0,
@@ -78,7 +98,7 @@ def build_plan(draft: Draft, model: LoadedModel, header: Header) -> tuple[Plan, 
         candidates=(),
     )
     workload = draft.workload
-    plan = Plan(
+    return Plan(
         tool=Tool(version=header.version),
         command=header.command,
         planner=draft.planner,
@@ -99,7 +119,6 @@ def build_plan(draft: Draft, model: LoadedModel, header: Header) -> tuple[Plan, 
         ),
         predictions=empty,
     )
-    return _predicted(plan, draft, ids)
 
 
 def with_candidates(

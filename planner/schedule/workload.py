@@ -17,6 +17,7 @@ from planner.model.types import LoadedModel
 from planner.partition.groups import Groups, group_ops
 from planner.partition.lanes import op_lanes
 from planner.partition.split_graph import ShardCache, SplitGraph, build_split_graph
+from planner.schedule.limits import check_sizes, check_times
 from planner.schedule.wishes import Wishes
 from planner.split.types import SplitSpec
 from planner.units import NS_PER_S
@@ -90,6 +91,7 @@ class Workloads:
 
         Raises:
             PlanError: if a split cannot be carried out.
+            UsageError: if the model takes longer, or more memory, than a plan's numbers can say.
         """
         key = tuple(splits)
         if key not in self._built:
@@ -108,6 +110,9 @@ class Workloads:
         costs = [self._group_costs(split, members) for members in groups.members]
         measured = sum(cost.measured for row in costs for cost in row)
         tensors, src, dst, carried = _edges(split.graph, groups)
+        if not splits:
+            check_times([members[0].name for members in groups.members], costs, self.cluster)
+            check_sizes((name, split.graph.tensors[name].nbytes) for name in tensors)
         compute = np.array([[cost.ns for cost in row] for row in costs], dtype=np.int64)
         weights = tuple(self._weights(split, members) for members in groups.members)
         names = [[split.origin[op.name][0] if op.name in split.origin else op.name for op in m] for m in groups.members]

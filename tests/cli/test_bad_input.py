@@ -12,9 +12,12 @@ import numpy as np
 import onnx
 import pytest
 
+import planner
 from planner.cli.plan import command_line
-from tests.cli.support import V100, listing, refused, run
-from tests.models.small import tiny_cnn, tiny_mlp
+from planner.errors import ModelError, OutputError, PlanError
+from planner.plan.files import read_plan, write_plan
+from tests.cli.support import CPUS, V100, listing, refused, run
+from tests.models.small import GraphBuilder, tiny_cnn, tiny_mlp
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
 
@@ -186,6 +189,44 @@ def test_a_device_without_enough_memory_says_what_would_fit() -> None:
     assert "t4" in line
 
 
+@pytest.mark.parametrize(("devices", "words"), [(CPUS, ("operator '", "days")), (V100, ("tensor '", "bytes"))])
+def test_a_batch_that_takes_years_is_one_line(devices: tuple[str, ...], words: tuple[str, ...]) -> None:
+    onnx.save(tiny_cnn(), "cnn.onnx")
+    refused(run("plan", "cnn.onnx", *devices, "--batch", "999999999999", "-o", "out.yaml"), *words, "--batch")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("plan", "mo\0del.onnx", *CPUS),
+        ("plan", "model.onnx", *CPUS, "-o", "o\0.yaml"),
+        ("show", "pl\0an.yaml"),
+        ("apply", "plan.yaml", "--outputs", "o\0.npz"),
+        ("schedule", "t\0.jsonl"),
+    ],
+)
+def test_a_path_with_a_nul_is_none(command: tuple[str, ...]) -> None:
+    refused(run(*command), "\\x00", "NUL")
+
+
+def test_paths_with_a_nul_from_python() -> None:
+    with pytest.raises(ModelError, match="NUL"):
+        planner.plan("mo\0del.onnx", cpus=2)
+    with pytest.raises(PlanError, match="null"):
+        read_plan("pl\0an.yaml")
+    with pytest.raises(OutputError, match="null"):
+        write_plan(read_plan("plan.yaml"), "o\0.yaml", force=True)
+
+
+def test_an_operator_without_a_kernel_says_what_to_do() -> None:
+    g = GraphBuilder(0)
+    x = g.node("Cast", ["x"], to=onnx.TensorProto.BFLOAT16)
+    proto = g.model({"x": (2, 3)}, {g.node("Cast", [g.node("Add", [x, x])], to=onnx.TensorProto.FLOAT): (2, 3)})
+    onnx.save(proto, "half.onnx")
+    assert run("plan", "half.onnx", *CPUS, "-o", "half.yaml").exit_code == 0
+    refused(run("apply", "half.yaml"), "no kernel for Add(14)", "on CPU", "convert the model")
+
+
 # --- files to write ---------------------------------------------------------------------------------------
 
 
@@ -210,6 +251,10 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
         (("apply", "plan.yaml", "--model", "model.onnx", "--outputs", "./model.onnx"), "model.onnx"),
         (("apply", "plan.yaml", "--inputs", "in.npz", "--outputs", "in.npz"), "in.npz"),
         (("show", "plan.yaml", "--trace", "plan.yaml"), "plan.yaml"),
+        (("show", "plan.yaml", "--trace", "model.onnx"), "model.onnx"),
+        (("apply", "plan.yaml", "--trace", "model.onnx"), "model.onnx"),
+        (("apply", "plan.yaml", "--outputs", "./model.onnx"), "model.onnx"),
+        (("apply", "plan.yaml", "--model", "mlp.onnx", "--outputs", "model.onnx"), "model.onnx"),
     ],
 )
 def test_what_is_read_is_not_written_over(command: tuple[str, ...], lost: str) -> None:
@@ -217,6 +262,36 @@ def test_what_is_read_is_not_written_over(command: tuple[str, ...], lost: str) -
     before = Path(lost).read_bytes()
     refused(run(*command), lost, "written over", "another")
     assert Path(lost).read_bytes() == before
+
+
+@pytest.mark.parametrize("make", [os.link, os.symlink])
+def test_a_link_to_the_model_is_the_model(make: Callable[[str, str], None]) -> None:
+    make("model.onnx", "link")
+    before = Path("model.onnx").read_bytes()
+    for command in (("apply", "plan.yaml", "--outputs"), ("show", "plan.yaml", "--trace")):
+        refused(run(*command, "link"), "model.onnx", "written over")
+    assert Path("model.onnx").read_bytes() == before
+
+
+def test_external_weights_are_read_too() -> None:
+    onnx.save(tiny_cnn(), "big.onnx", save_as_external_data=True, location="big.data", size_threshold=0)
+    assert run("plan", "big.onnx", *V100, "-o", "big.yaml").exit_code == 0
+    before = Path("big.data").read_bytes()
+    for command in (
+        ("apply", "big.yaml", "--outputs", "big.data"),
+        ("show", "big.yaml", "--trace", "big.data"),
+        ("plan", "big.onnx", *V100, "--force", "-o", "big.data"),
+    ):
+        refused(run(*command), "big.data", "weights")
+    assert Path("big.data").read_bytes() == before
+
+
+def test_two_results_want_a_file_each(folder: Path) -> None:
+    Path("linked").symlink_to("o.x")
+    before = listing(folder)
+    for trace in ("o.x", "./o.x", "linked"):
+        refused(run("apply", "plan.yaml", "--outputs", "o.x", "--trace", trace), "--outputs", "--trace", "file each")
+    assert listing(folder) == before
 
 
 @pytest.mark.parametrize("options", [("-o", "out.yaml"), ("--batch", "2", "-o", "-")])

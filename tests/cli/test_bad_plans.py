@@ -97,6 +97,14 @@ def test_a_plan_edited_by_hand(change: Callable[[Queues], None], words: tuple[st
     refused(run("export", "plan.yaml", "-o", "out"), *words)
 
 
+def test_a_transfer_that_is_deleted_is_missed() -> None:
+    lines = Path("plan.yaml").read_text().splitlines(keepends=True)
+    first = lines.index("transfers:\n") + 1
+    Path("plan.yaml").write_text("".join([*lines[:first], *lines[first + 1 :]]))
+    result = run("validate", "plan.yaml")
+    assert result.exit_code == 1 and "is missing" in result.stdout
+
+
 def test_a_split_that_cannot_be() -> None:
     _edit(
         lambda lines: [

@@ -16,11 +16,12 @@ from planner.cost.profile import read_profile
 from tests.models.small import nasnet_cell_like, save
 
 ROOT = Path(__file__).resolve().parents[2]
+PATHS = (ROOT,)
 _PATIENCE_S = 60.0
 
 
 def _start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "temporary")}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, PATHS)), "TMPDIR": str(folder / "temporary")}
     (folder / "temporary").mkdir(exist_ok=True)
     return subprocess.Popen(
         [sys.executable, "-m", "planner.cli.main", *arguments],
@@ -63,6 +64,33 @@ def _group_lives(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@pytest.mark.parametrize(
+    ("number", "says"), [(signal.SIGINT, "fddps: interrupted"), (signal.SIGTERM, "fddps: terminated")]
+)
+@pytest.mark.parametrize(("library", "arguments"), [("click", []), ("onnx_ir", ["plan", "m.onnx", "--cpus", "1"])])
+def test_while_it_is_imported(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    says: str,
+    library: str,
+    arguments: list[str],
+) -> None:
+    slow = "import pathlib, time\npathlib.Path('importing').touch()\ntime.sleep(60)\n"
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / f"{library}.py").write_text(slow)
+    monkeypatch.setattr(f"{__name__}.PATHS", (tmp_path / "slow", ROOT))
+    process = _start(tmp_path, *arguments)
+    errors = _interrupted(process, (tmp_path / "importing").exists, number)
+    assert errors.strip().splitlines() == [says]
+
+
+def test_nothing_heavy_is_imported_before_signals_are_handled() -> None:
+    code = "import sys\nbefore = set(sys.modules)\nimport planner.cli.entry\nprint(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not {"click", "inspect", "typing", "pathlib", "planner.cli.main"} & set(done.stdout.split()), done.stdout
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from planner.cli.main import main
 from planner.schedule.planners import PLANNERS
 from tests.cli.support import V100, data, listing, refused, run
 from tests.schedule.bare_checker import bare_problems
@@ -110,6 +113,13 @@ def test_a_line_that_does_not_fit_says_why_and_the_others_go_on(folder: Path) ->
             json.dumps({"processors": 1, "weights": [1] * 1024, "edges": [], "memory": [2**53] * 1024}),
             ("memory", "add up"),
         ),
+        (
+            '{"name": "\\ud800", "processors": 1, "weights": [1], "edges": []}',
+            ("tasks.jsonl:1:name", "ud800", "no text"),
+        ),
+        ('{"processors": 1, "weights": [1], "edges": [], "weights": [2]}', ("tasks.jsonl:1", "weights", "twice")),
+        ('{"processors": 1, "weights": [1], "edges": [], "memory_limt": 3}', ("memory_limt", "perhaps 'memory_limit'")),
+        ('{"processors": 1, "weights": [1], "edges": [], "colour": 3}', ("colour", "one of", "together", "optimum")),
         ("", ("no task graph",)),
     ],
 )
@@ -118,6 +128,36 @@ def test_a_bad_line_is_named(folder: Path, line: str, words: tuple[str, ...]) ->
     before = listing(folder)
     refused(run("schedule", "tasks.jsonl", "-o", "out.jsonl"), *words)
     assert listing(folder) == before
+
+
+def test_what_collections_say_about_a_line_is_passed_over(folder: Path) -> None:
+    said = {"optimal_length": {"2": 8}, "optimum": 8, "seed": 3, "comment": "by hand"}
+    write([{**DIAMOND, **said}])
+    assert json.loads(run("schedule", "tasks.jsonl").stdout)["makespan"] == 8
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(folder: Path) -> None:
+    Path("tasks.jsonl").write_text(f"{json.dumps(DIAMOND)}\n", encoding="utf-8-sig")
+    assert json.loads(run("schedule", "tasks.jsonl").stdout)["makespan"] == 8
+
+
+def test_lines_from_standard_input() -> None:
+    result = CliRunner().invoke(main, ["schedule", "-"], input=f"{json.dumps(DIAMOND)}\n")
+    assert json.loads(result.stdout)["makespan"] == 8
+
+
+def test_what_has_no_end_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo("pipe")
+    for endless in ("/dev/zero", "pipe"):
+        refused(run("schedule", endless), endless, "device or a pipe")
+    monkeypatch.setattr("planner.bare_tasks.MAX_BYTES", 20)
+    write([DIAMOND])
+    refused(run("schedule", "tasks.jsonl"), "tasks.jsonl", "too large", "20 bytes")
+
+
+def test_half_a_character_in_a_files_name_is_printed_as_its_escape(folder: Path) -> None:
+    write([DIAMOND])
+    assert data(run("schedule", "tasks.jsonl", "-o", "\udcff.jsonl", "--json", "-q"))["output"] == "\udcff.jsonl"
 
 
 def test_options_of_schedule_that_make_no_sense(folder: Path) -> None:

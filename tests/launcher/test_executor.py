@@ -287,7 +287,9 @@ def test_a_segment_that_cannot_be_created_is_named() -> None:
         [info("x")],
         [info("y")],
     )
-    with pytest.raises(ExecutionError, match=r"segment broken on cpu:1: could not be created: .*NoSuchOp"):
+    with pytest.raises(
+        ExecutionError, match=r"segment broken on cpu:1: could not be created: .*NoSuchOp.*custom operators"
+    ):
         PlannedSession.from_partition(model, cpus(2))
 
 

@@ -15,6 +15,7 @@ from planner.model.load import load_model
 from planner.model.types import LoadedModel
 from planner.partition.coverage import coverage_violations
 from planner.partition.free import task_ops
+from planner.partition.handovers import transfer_violations
 from planner.partition.segments import (
     SegmentSpec,
     load_plan_model,
@@ -169,9 +170,51 @@ def test_tasks_in_the_wrong_order_are_named(planned: tuple[Plan, Path]) -> None:
     assert any("stands before" in line for line in found_in(backwards, path))
 
 
+def test_an_input_that_the_plan_lacks_is_named(planned: tuple[Plan, Path]) -> None:
+    plan, path = planned
+    assert found_in(plan.model_copy(update={"inputs": {}}), path) == ["inputs: the model's input 'x' is missing"]
+
+
+def test_a_transfer_that_is_missing_is_named(planned: tuple[Plan, Path]) -> None:
+    plan, path = planned
+    first, *others = plan.transfers
+    (found,) = found_in(plan.model_copy(update={"transfers": tuple(others)}), path)
+    assert all(word in found for word in (repr(first.tensor), repr(first.src), repr(first.dst), "is missing"))
+    # It can be run all the same.
+    partition_plan(plan.model_copy(update={"transfers": ()}), path.parent)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda one: {"src": one.dst, "dst": one.src}, "makes it"),
+        (lambda one: {"tensor": "alien"}, "no task makes such a tensor"),
+    ],
+)
+def test_a_transfer_of_something_else_is_named(planned: tuple[Plan, Path], change: Any, expected: str) -> None:
+    plan, path = planned
+    first, *others = plan.transfers
+    wrong = first.model_copy(update=change(first))
+    found = found_in(plan.model_copy(update={"transfers": (wrong, *others)}), path)
+    assert len(found) == 2 and expected in found[0] and "is missing" in found[1], found
+
+
+def test_a_transfer_that_nothing_needs_is_named(planned: tuple[Plan, Path]) -> None:
+    plan, path = planned
+    here, there = (queue.segments[-1].id for queue in plan.devices)
+    extra = plan.transfers[0].model_copy(update={"tensor": "y"})
+    found = []
+    for src, dst in ((here, there), (there, here)):
+        sent = extra.model_copy(update={"src": src, "dst": dst})
+        found += found_in(plan.model_copy(update={"transfers": (*plan.transfers, sent)}), path)
+    # One of the two makes the output, which no other task reads.
+    assert sorted("needs it" in line for line in found) == [False, True], found
+
+
 def found_in(plan: Plan, path: Path) -> list[str]:
     model = load_plan_model(plan, path)
-    return coverage_violations(plan, model, build_split_graph(model, plan_splits(plan)))
+    split = build_split_graph(model, plan_splits(plan))
+    return coverage_violations(plan, model, split) or transfer_violations(plan, split.graph)
 
 
 def without(plan: Plan, task: str) -> Plan:

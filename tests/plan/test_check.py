@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from planner.plan.check import find_cycle, violations
+from planner.errors import PlanError
+from planner.plan.check import find_cycle, require_runnable, violations
 from planner.plan.schema import (
     ClusterSpec,
     DevicePrediction,
@@ -79,6 +80,8 @@ def merged(**fields: Any) -> dict[str, Any]:
         ({"cluster": cluster(devices=())}, "there is no device"),
         ({"cluster": cluster(nodes=("other",))}, "'node0', which cluster.nodes lacks"),
         ({"cluster": cluster(devices=(CPU0, make_device("cpu:1", memory_bytes=0)))}, "has no memory"),
+        ({"cluster": cluster(devices=(make_device("cpu:0", cores=(-1,)), CPU1))}, "has the core -1"),
+        ({"cluster": cluster(devices=(make_device("cpu:0", cores=(10**9,)), CPU1))}, "cores are 0 to"),
         ({"cluster": cluster(**merged(cores=(0,)))}, "cores of 'cpu:all'"),
         ({"cluster": cluster(**merged(members=("cpu:0", "cpu:7")))}, "spans 'cpu:7', which is no other device"),
         ({"cluster": cluster(**merged(members=("cpu:0", "cpu:all")))}, "spans 'cpu:all', which is no other device"),
@@ -106,6 +109,26 @@ def test_each_rule_is_checked(update: dict[str, Any], expected: str) -> None:
     found = violations(make_plan().model_copy(update=update))
     assert any(expected in line for line in found), found
     assert all("\n" not in line for line in found)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"transfers": (send("t", "z", "b"),)},
+        {"transfers": (send("t", "a", "z"),)},
+        {"cluster": cluster(**merged(members=("cpu:0", "cpu:7")))},
+        {"cluster": cluster(devices=(make_device("cpu:0", cores=(-1,)), CPU1))},
+    ],
+)
+def test_what_names_something_that_is_not_there_is_not_run(update: dict[str, Any]) -> None:
+    plan = make_plan().model_copy(update=update)
+    with pytest.raises(PlanError) as caught:
+        require_runnable(plan, "plan.yaml")
+    assert violations(plan)[0] in str(caught.value)
+
+
+def test_links_are_for_predictions_only() -> None:
+    require_runnable(make_plan().model_copy(update={"cluster": cluster(links=())}), "plan.yaml")
 
 
 def test_a_merged_device_alone_in_use_is_sound() -> None:

@@ -300,10 +300,14 @@ def test_what_is_no_regular_file_is_written_to_and_stays(tmp_path: Path) -> None
     assert pipe.is_fifo() and os.listdir(tmp_path) == ["pipe"]
 
 
-def test_a_link_to_itself_is_replaced(tmp_path: Path) -> None:
+def test_a_link_to_itself_is_refused_and_one_to_a_new_file_stays(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    write_plan(make_plan(), tmp_path / "loop")
-    assert read_plan(tmp_path / "loop") == make_plan()
+    with pytest.raises(OutputError, match="cannot be written: Too many levels"):
+        write_plan(make_plan(), tmp_path / "loop")
+    assert (tmp_path / "loop").is_symlink()
+    (tmp_path / "link").symlink_to("new")
+    write_plan(make_plan(), tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and read_plan(tmp_path / "new") == make_plan()
 
 
 def with_model(path: str) -> Plan:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import os
+import zipfile
 
 import ml_dtypes
 import numpy as np
@@ -118,3 +120,15 @@ def test_bad_files_are_one_line(tmp_path) -> None:
         with pytest.raises(InputError) as caught:
             load_npz(bad)
         assert str(bad) in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("names", [("x.npy", "x.npy"), ("x.npy", "x")])
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_array_that_is_there_twice_is_refused(tmp_path, names: tuple[str, str]) -> None:
+    array = io.BytesIO()
+    np.save(array, np.zeros(2, np.float32))
+    with zipfile.ZipFile(tmp_path / "in.npz", "w") as archive:
+        for name in names:
+            archive.writestr(name, array.getvalue())
+    with pytest.raises(InputError, match="'x' is in it twice"):
+        load_npz(tmp_path / "in.npz")
