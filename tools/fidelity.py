@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -53,8 +54,13 @@ PLANS: Final = 6
 ONE: Final = "one-device"
 
 
-def predict(case: Case, out: Path) -> list[dict[str, Any]]:
+def predict(case: Case, out: Path, measured: Path | None = None) -> list[dict[str, Any]]:
     """Plan a case by the default path, then by other planners with the same measured costs.
+
+    Args:
+        case: the model.
+        out: folder for plans and profiles.
+        measured: folder of the benchmark: costs that it measured for its own plan are not measured again.
 
     Returns:
         One object a plan: ``planner``, ``path``, ``predicted_s``; the default one first. Plans that are the same but
@@ -65,6 +71,8 @@ def predict(case: Case, out: Path) -> list[dict[str, Any]]:
     """
     cache = out / f"{case.label}.profile.yaml"
     cache.unlink(missing_ok=True)
+    if measured is not None and (measured / cache.name).exists():
+        shutil.copyfile(measured / cache.name, cache)
     found: list[dict[str, Any]] = []
     kinds: set[str] = set()
     for name in ("auto", *OTHERS):
@@ -206,6 +214,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path(".models") / "fidelity", help="folder for plans and profiles")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="models whose name contains TEXT")
     parser.add_argument("--batch", type=int, action="append", default=[], help="batch sizes; all by default")
+    parser.add_argument("--measured", type=Path, help="folder with profiles that the benchmark measured")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--report", type=Path, help="write the table there (.md), and the plot beside it (.svg)")
@@ -221,7 +230,8 @@ def main() -> int:
         if options.batch and case.batch not in options.batch:
             continue
         try:
-            found = measure(case, predict(case, options.out), options.rounds, options.seconds)
+            plans = predict(case, options.out, options.measured)
+            found = measure(case, plans, options.rounds, options.seconds)
         except subprocess.CalledProcessError as error:
             print(f"{case.name}, batch {case.batch}: exit code {error.returncode}", file=sys.stderr)
             failed = True
