@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median_low
 from typing import Final
 
 from planner.cost.profile import Measurement, ProfileKey, ProfileTable
@@ -22,7 +23,7 @@ from planner.runtime.feeds import random_feeds
 from planner.runtime.idle import pause_until_idle
 from planner.runtime.values import ort_version
 from planner.schedule.cut import with_compute
-from planner.schedule.drafts import SHORT_NS, SIMPLE, Draft, segment_keys
+from planner.schedule.drafts import ONE_DEVICE, SHORT_NS, SIMPLE, Draft, segment_keys
 from planner.tried import could_not_run
 
 ROUNDS: Final = 25
@@ -44,10 +45,11 @@ _MOST_SHRINKING: Final = 4
 def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
     """Drafts that must run before one can be chosen: the nearly best, if the profile lacks a segment of one of them.
 
-    One session alone that is far ahead need not run: profiling has run it, in a loop. But by how much steps that begin
-    on idle cores take longer is not the same for all: where two come near each other both run, and where anything runs
-    all simple choices do, so that none that never ran wins over one that did. Of short steps all single sessions run.
-    One that failed in an earlier planning is tried again: it may have been for want of memory, or of other inputs.
+    One session alone that is far ahead runs too, though profiling has run it, in a loop: by how much steps that begin
+    on idle cores take longer is not the same for all. Where anything runs all simple choices do, so that none that
+    never ran wins over one that did, and a speed-up over one device is never put together from a loop and a run. Of
+    short steps all single sessions run. One that failed in an earlier planning is tried again: it may have been for
+    want of memory, or of other inputs.
 
     Args:
         drafts: all candidates, with the times known by now.
@@ -65,12 +67,7 @@ def finalists(drafts: Sequence[Draft], table: ProfileTable) -> list[Draft]:
         for draft in drafts
         if all(key in table.entries for key in segment_keys(draft)) and not could_not_run(draft, table)
     ]
-    several = len(near) > 1 or bool(ran)
-    open_keys = [
-        keys
-        for keys, draft in near.items()
-        if keys in again or ((several or len(draft.cut.segments) > 1) and any(k not in table.entries for k in keys))
-    ]
+    open_keys = [keys for keys in near if keys in again or any(key not in table.entries for key in keys)]
     if not open_keys:
         return []
     # The best of those that ran come along, so that all are timed in turns.
@@ -90,21 +87,24 @@ def values_for(session: PlannedSession, feeds: Mapping[str, Array]) -> dict[str,
 
 
 def run_finalists(
-    entrants: Sequence[tuple[Draft, PlannedSession]], feeds: Mapping[str, Array], dispatch_ns: int
+    entrants: Sequence[tuple[Draft, PlannedSession]],
+    feeds: Mapping[str, Array],
+    dispatch_ns: int,
+    known: ProfileTable | None = None,
 ) -> tuple[ProfileTable, dict[str, str]]:
     """Run drafts in turns and note how long each segment takes.
 
-    A time is the lower quartile, since disturbance only adds: on two virtual processors one step in ten took twice as
-    long as the others, only where both computed, and in bad hours more than half of them. What workers lose in waiting
-    for each other is in no segment, so the segments of a draft are scaled until the simulated step is the measured one.
+    What workers lose in waiting for each other is in no segment, so the segments of a draft are scaled until the
+    simulated step is the measured one, as :func:`step_times` has it.
 
     Args:
         entrants: candidates with sessions of their plans; segment ``i`` of the draft is ``s<i>``.
         feeds: values for inputs; random ones where missing.
         dispatch_ns: overhead that a plan counts on top of a segment's time.
+        known: the profile: a draft whose segments it has ran before, and others are timed by it.
 
     Returns:
-        Times of the segments, and why a planner's draft could not run (by planner).
+        Times of the segments of drafts that had not run before, and why a planner's draft could not run (by planner).
     """
     runs = [(draft, Runs(session, feeds)) for draft, session in entrants]
     begin = time.monotonic()
@@ -116,14 +116,44 @@ def run_finalists(
             if not run.problem:
                 pause_until_idle()
                 run.step(counts=turn > 0)
+    broken = {draft.planner: run.problem for draft, run in runs if run.problem}
+    sound = [(draft, run) for draft, run in runs if not run.problem]
+    if not sound:
+        return ProfileTable(), broken
+    before = known.entries if known is not None else {}
+    ran = [all(key in before for key in segment_keys(draft)) for draft, _ in sound]
+    first = _standard([draft for draft, _ in sound], ran)
+    steps = step_times([run.steps_ns for _, run in sound], first, sound[first][0].step_ns if any(ran) else None)
     found: dict[ProfileKey, list[Measurement]] = {}
-    for draft, run in runs:
-        if not run.problem:
+    for (draft, run), again, step_ns in zip(sound, ran, steps, strict=True):
+        if not again:
             taken = [run.segments_ns[f"s{number}"] for number in range(len(draft.cut.segments))]
-            for key, ns in calibrated(draft, dispatch_ns, taken, run.step_ns).items():
+            for key, ns in calibrated(draft, dispatch_ns, taken, step_ns).items():
                 found.setdefault(key, []).append(Measurement(ns, len(run.steps_ns), ort_version()))
     table = ProfileTable({key: _mean(entries) for key, entries in found.items()})
-    return table, {draft.planner: run.problem for draft, run in runs if run.problem}
+    return table, broken
+
+
+def _standard(drafts: Sequence[Draft], ran: Sequence[bool]) -> int:
+    """Number of the draft that others are timed by: one that ran before if there is any, best the one-device one."""
+    return min(range(len(drafts)), key=lambda i: (not ran[i], drafts[i].planner != ONE_DEVICE, drafts[i].step_ns))
+
+
+def step_times(steps_ns: Sequence[Sequence[int]], standard: int, standard_ns: int | None = None) -> list[int]:
+    """What a step of each of several contestants takes, from runs in turns.
+
+    That of one is the lower quartile of its own, since disturbance only adds, or what it took in an earlier contest.
+    The others take the median ratio to it within a turn: a machine that is slower today is slower for all, and is not
+    mistaken for a slower plan.
+
+    Args:
+        steps_ns: of each contestant, one a turn.
+        standard: the contestant that the others are compared with.
+        standard_ns: what a step of it takes, if that is known.
+    """
+    own = standard_ns or lower_quartile(steps_ns[standard])
+    ratios = [[a * _UNIT // max(b, 1) for a, b in zip(times, steps_ns[standard], strict=True)] for times in steps_ns]
+    return [max(own * median_low(ratio) // _UNIT, 1) for ratio in ratios]
 
 
 @dataclass(slots=True)

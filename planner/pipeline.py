@@ -25,6 +25,7 @@ from planner.request import Outcome, Request
 from planner.runtime.values import dtype_of
 from planner.schedule.build import Header, build_plan
 from planner.schedule.drafts import (
+    ONE_DEVICE,
     SIMPLE,
     Draft,
     Setting,
@@ -162,6 +163,8 @@ def _run_finalists(
     racing = [d for d in drafts if timed and request.planner in ("auto", d.planner)]
     others = [d for d in drafts if d not in racing]
     while chosen := finalists(racing, table):
+        # One device runs along where it is in no race: speed-ups are over it, and others are timed by it.
+        chosen += [d for d in others if d.planner == ONE_DEVICE and d.planner not in failed and d not in large]
         request.progress(f"running the plans of {', '.join(draft.planner for draft in chosen)}", 0, 1)
         with ExitStack() as stack:
             entrants: list[tuple[Draft, PlannedSession]] = []
@@ -176,14 +179,15 @@ def _run_finalists(
                     entrants.append((draft, stack.enter_context(session)))
                 except (ExecutionError, InputError) as error:
                     failed[draft.planner] = str(error)
-            found, broken = run_finalists(entrants, feeds, setting.dispatch_ns)
+            found, broken = run_finalists(entrants, feeds, setting.dispatch_ns, table)
         failed.update(broken)
         tried = [draft for draft in chosen if draft not in large]
         racing = [draft for draft in racing if draft.planner not in failed and draft not in large]
-        # What ran again, in turns with others, is known better now.
         table = ProfileTable({**table.entries, **found.entries, **outcomes(tried, failed, table)})
         request.keep(table)
-        racing = [remeasured(draft, replace(setting.costs, profile=table)) for draft in racing]
+        costs = replace(setting.costs, profile=table)
+        racing = [remeasured(draft, costs) for draft in racing]
+        others = [remeasured(draft, costs) for draft in others if draft.planner not in failed and draft not in large]
     candidates = [Candidate(planner=name, infeasible=f"{CANNOT_RUN}{why}") for name, why in failed.items()]
     return table, [*racing, *others, *large], candidates
 
